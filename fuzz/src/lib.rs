@@ -208,7 +208,7 @@ pub fn hpack(data: &[u8]) {
         assert!(headers.list_bytes() <= 16 << 10);
         let mut encoded = Vec::new();
         encoder.encode(&headers, &mut encoded);
-        let again = mirror.decode(&encoded).expect("what we encode is HPACK").expect("and no larger");
+        let again = mirror.decode(&encoded).expect("encoded blocks are valid HPACK").expect("and no larger");
         assert!(headers.iter().map(|(n, v, _)| (n, v)).eq(again.iter().map(|(n, v, _)| (n, v))));
     }
 }
@@ -230,7 +230,7 @@ pub fn protobuf_walk(data: &[u8]) {
     let mut out = Vec::new();
     walk.rewrite(data, &edits, &mut out).expect("these values fit a well-formed message");
     let mut again = ([Slot::default(); 8], InputSet::EMPTY);
-    walk.run(&out, &mut again.0, &mut again.1).expect("what we write is well-formed");
+    walk.run(&out, &mut again.0, &mut again.1).expect("written messages are well-formed");
     let bytes = |slot: usize| &out[again.0[slot].a as usize..][..again.0[slot].b as usize];
     assert_eq!((bytes(0), again.0[1].a, bytes(3)), (&b"bob"[..], 77, &b"deep"[..]));
     assert_eq!(
@@ -314,7 +314,7 @@ pub fn capture(data: &[u8]) {
         let original_length = Some(*original_length);
         let packet =
             Packet { at: Time(at.0.max(0)), interface: 0, original_length, bytes, comments: &comments };
-        writer.write(&packet, &mut out).expect("what was read can be written");
+        writer.write(&packet, &mut out).expect("read packets can be written");
     }
     let (again, end) = read_capture(&out, usize::MAX);
     assert_eq!(end, Ok(whole.0.len() as u64));
@@ -610,7 +610,7 @@ pub fn ir_text(data: &[u8]) {
     let Ok(chain) = parse_program(text) else { return };
     let _ = verify_program(&chain);
     let written = write_program(&chain);
-    let again = parse_program(&written).expect("what is written reads back");
+    let again = parse_program(&written).expect("written files can be read");
     assert_eq!(format!("{again:?}"), format!("{chain:?}"));
 }
 

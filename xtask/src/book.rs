@@ -70,7 +70,7 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     pages.push(("docs/src/library/README.md".to_owned(), index(&library)));
     pages.push((SUMMARY.to_owned(), contents(&read(&root.join(SUMMARY))?, &library)));
     pages.push(("docs/src/library/lines.md".to_owned(), crate::lines::page(root, &library)));
-    let counts = compare::kept(root)?;
+    let counts = compare::stored(root)?;
     for (import, text) in &library {
         let name = stem(import);
         let cost = cost(name, import, text, &counts);

@@ -28,9 +28,9 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     (
         "bench-compare",
         "[--update]",
-        "build, count instructions, and compare with those that are kept, within 2 %",
+        "build, count instructions, and compare with the stored counts, within 2 %",
     ),
-    ("book", "", "write the pages of the book, and the colours of editors, that are made from other files"),
+    ("book", "", "write the generated pages of the book, and the syntax files of editors"),
     (
         "verilog",
         "",

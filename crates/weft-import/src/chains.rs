@@ -197,8 +197,7 @@ impl<'c> Flattener<'c, '_> {
             return;
         }
         if self.returns == RETURNS_MAX {
-            let reason =
-                format!("more than {RETURNS_MAX} chains are left in their middle by the same packets");
+            let reason = format!("more than {RETURNS_MAX} chains return early for the same packets");
             return self.give_up(line, reason);
         }
         self.returns += 1;
@@ -258,7 +257,7 @@ impl<'c> Flattener<'c, '_> {
 
     fn rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
         if rule.has_mapped() {
-            let reason = "`::ffff:0:0/96` is left out: such addresses are those of IPv4 here".to_owned();
+            let reason = "`::ffff:0:0/96` is left out: IPv4-mapped addresses are IPv4 here".to_owned();
             let warning = Fault { line, column: 1, reason };
             if !self.list.warnings.contains(&warning) {
                 self.list.warnings.push(warning);

@@ -22,7 +22,8 @@ pub(crate) fn read(text: &str, hook: &Hook, family: Option<Family>) -> List {
     let mut list = List::default();
     let family = match family.map_or_else(|| family_of(text, &tokens), Ok) {
         Ok(Family::Any) => {
-            let reason = "nothing here says IPv4 or IPv6: it is read as IPv4; --format ip6tables reads IPv6";
+            let reason =
+                "the list does not show its IP version: it is read as IPv4; for IPv6 use --format ip6tables";
             list.warnings.push(Fault { line: 1, column: 1, reason: reason.to_owned() });
             Family::V4
         }
@@ -164,7 +165,8 @@ impl<'a> Reader<'a, '_> {
             return Ok(());
         }
         let Some(table) = self.table else {
-            let reason = format!("`{}` stands in no table: give all that iptables-save prints", first.text);
+            let reason =
+                format!("`{}` is outside of a table: pass the complete output of iptables-save", first.text);
             return Err(first.fault(reason));
         };
         if !table.is("*filter") {
@@ -185,7 +187,8 @@ impl<'a> Reader<'a, '_> {
         if table.is("*filter")
             && let Some(line) = self.filter.replace(table.line)
         {
-            let reason = format!("a second table filter, after that of line {line}: only one is read");
+            let reason =
+                format!("a second table filter, after the one on line {line}: only one is supported");
             return Err(table.fault(reason));
         }
         open.map_or(Ok(()), |open| Err(cut(table, &open)))
@@ -205,7 +208,7 @@ impl<'a> Reader<'a, '_> {
         }
         self.left_out.push((table.text, chain));
         self.list.warnings.push(at.fault(format!(
-            "the chain {chain} of `{}` is left out, and its `{}`: packets of {} come through it",
+            "the chain {chain} of `{}` is left out, and its `{}`: packets of {} pass it",
             table.text, at.text, self.chain
         )));
     }
@@ -217,7 +220,7 @@ impl<'a> Reader<'a, '_> {
         // Skip the counters of `iptables-save -c`.
         let first = if first.text.starts_with('[') { words.next().unwrap_or(first) } else { first };
         if !first.is("-A") {
-            return Err(first.fault(format!("`{}` is not read: only `-A`", first.text)));
+            return Err(first.fault(format!("`{}` is not supported: only `-A`", first.text)));
         }
         let chain = words.value(&first)?.text;
         if !self.reached.contains(chain) {
@@ -297,7 +300,7 @@ fn decides<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
 fn cut(here: &Token<'_>, open: &Token<'_>) -> Fault {
     let Token { text, line, .. } = open;
     here.fault(format!(
-        "the COMMIT of `{text}` of line {line} does not come before this: give all that iptables-save prints"
+        "the table `{text}` of line {line} has no COMMIT before this: pass the complete output of iptables-save"
     ))
 }
 
@@ -372,7 +375,7 @@ fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, 
     if let Some(at) = ports_at
         && !draft.rule.has_protocol_of_ports(&at)?
     {
-        return Err(at.fault("ports are read with `-p tcp`, `-p udp` or `-p sctp`"));
+        return Err(at.fault("ports need `-p tcp`, `-p udp` or `-p sctp`"));
     }
     // A rule that only logs is left out together with its rate limit.
     if let Some(limit) = draft.limit.take().filter(|_| draft.decision.is_some()) {
@@ -391,7 +394,7 @@ fn test(
     let &Context { hook, family, .. } = context;
     let rule = &mut draft.rule;
     if negated && NEVER_NEGATED.contains(&option.text) {
-        return Err(option.fault(format!("`!` is not read of `{}`", option.text)));
+        return Err(option.fault(format!("`!` is not supported for `{}`", option.text)));
     }
     match option.text {
         "-s" | "--source" | "--src" => rule.networks(Side::Source, nets(words, &option, family)?, negated),
@@ -403,7 +406,7 @@ fn test(
         "-p" | "--protocol" => {
             let value = words.value(&option)?;
             if ["all", "0"].contains(&value.text) {
-                let no = option.fault("`!` is not read of all protocols");
+                let no = option.fault("`!` is not supported for all protocols");
                 return if negated { Err(no) } else { Ok(()) };
             }
             rule.protocols(&[names::protocol(&value)?], negated);
@@ -413,7 +416,7 @@ fn test(
                                  mark connmark rt";
             let value = words.value(&option)?;
             if !KNOWN.split(' ').any(|known| known == value.text) {
-                return Err(value.fault(format!("the match `{}` is not read", value.text)));
+                return Err(value.fault(format!("the match `{}` is not supported", value.text)));
             }
         }
         from if OF_PORTS[..4].contains(&from) => rule.ports(Side::Source, ports(words, &option)?, negated),
@@ -422,7 +425,7 @@ fn test(
             let ports = ports(words, &option)?;
             let sides = [Side::Source, Side::Destination];
             if draft.either.is_some() {
-                return Err(option.fault("`--ports` is asked for twice in a rule"));
+                return Err(option.fault("`--ports` is given twice in a rule"));
             }
             if negated {
                 sides.iter().for_each(|side| rule.ports(*side, ports.clone(), true));
@@ -439,7 +442,7 @@ fn test(
             let value = words.value(&option)?;
             let is_v6 = family == Family::V6;
             if is_v6 != option.is("--icmpv6-type") {
-                return Err(option.fault("this is of the other IP: say which it is with --format"));
+                return Err(option.fault("this is of the other IP version: state the version with --format"));
             }
             rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
             // iptables takes 255 for any type, ip6tables does not.
@@ -452,7 +455,7 @@ fn test(
                 return Ok(());
             };
             if negated {
-                return Err(value.fault("`!` is not read of a type with a code"));
+                return Err(value.fault("`!` is not supported for a type with a code"));
             }
             rule.icmp(&[names::icmp_type(&Token { text: kind, ..value }, is_v6)?], false);
             rule.icmp_codes(&[names::icmp_code(&Token { text: code, ..value }, is_v6)?], false);
@@ -494,8 +497,8 @@ fn test(
         "--limit" => {
             words.value(&option)?;
             draft.limit = Some(match negated {
-                true => return Err(option.fault("`!` is not read of `--limit`")),
-                false => option.fault("no rate is kept: the rule holds for what is over it as well"),
+                true => return Err(option.fault("`!` is not supported for `--limit`")),
+                false => option.fault("rates are not supported: the rule also applies above the rate"),
             });
         }
         "--limit-burst" => _ = words.value(&option)?,
@@ -509,16 +512,16 @@ fn test(
         "--mark" => {
             let value = words.value(&option)?;
             let wanted = value.text.split('/').next().and_then(mark);
-            let wanted = wanted.ok_or_else(|| value.fault(format!("`{}` is no mark", value.text)))?;
+            let wanted = wanted.ok_or_else(|| value.fault(format!("`{}` is not a mark", value.text)))?;
             rule.is_never |= (wanted == 0) == negated;
             draft.warnings.push(option.fault(rule::UNMARKED));
         }
         "--rt-type" => {
             words.value(&option)?;
             rule.next_headers(&[ROUTING], negated);
-            draft.warnings.push(option.fault(
-                "read of a routing header of any type, and only where it is the first extension header",
-            ));
+            draft.warnings.push(
+                option.fault("matches a routing header of any type, but only as the first extension header"),
+            );
         }
         option_of_log if LOG_WITH_VALUE.contains(&option_of_log) => _ = words.value(&option)?,
         option_of_log if LOG_WITHOUT_VALUE.contains(&option_of_log) => {}
@@ -532,7 +535,7 @@ fn test(
             }
             draft.decision = decision(words, &option, context)?;
         }
-        other => return Err(option.fault(format!("`{other}` is not read"))),
+        other => return Err(option.fault(format!("`{other}` is not supported"))),
     }
     Ok(())
 }
@@ -563,7 +566,7 @@ fn decision(
             }
             None => {
                 let reason = format!(
-                    "the target `{target}` is not read: only ACCEPT, DROP, REJECT, RETURN, LOG and chains of the list"
+                    "the target `{target}` is not supported: only ACCEPT, DROP, REJECT, RETURN, LOG and own chains"
                 );
                 return Err(value.fault(reason));
             }
@@ -578,7 +581,7 @@ fn answer(with: &Token<'_>, family: Family) -> Result<(Verdict, Answer), Fault> 
     }
     let known = if family == Family::V6 { ANSWERS6 } else { ANSWERS };
     let code = names::named(known, with.text)
-        .ok_or_else(|| with.fault(format!("`{}` is no way to refuse", with.text)))?;
+        .ok_or_else(|| with.fault(format!("`{}` is not a way to reject", with.text)))?;
     let usual = Answer::default();
     let answer = match family {
         Family::V6 => Answer { code6: code, ..usual },
@@ -611,7 +614,7 @@ fn nets(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result
     let value = words.value(option)?;
     let read = |text: &str| {
         let net = Net::read(text).filter(|net| net.is_v6 == (family == Family::V6));
-        net.ok_or_else(|| value.fault(format!("`{text}` is no address or network of this list's family")))
+        net.ok_or_else(|| value.fault(format!("`{text}` is not an address or network of this list's family")))
     };
     value.text.split(',').map(read).collect()
 }
@@ -621,7 +624,7 @@ fn range(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Resul
     let (from, to) = value.text.split_once('-').unwrap_or((value.text, value.text));
     let nets =
         Net::of_range(from, to).filter(|nets| nets.iter().all(|net| net.is_v6 == (family == Family::V6)));
-    nets.ok_or_else(|| value.fault(format!("`{}` is no range of addresses", value.text)))
+    nets.ok_or_else(|| value.fault(format!("`{}` is not an address range", value.text)))
 }
 
 fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)>, Fault> {
@@ -632,7 +635,7 @@ fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)
 fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
     let value = words.value(option)?;
     let read =
-        |text: &str| names::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is no flag of TCP")));
+        |text: &str| names::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is not a TCP flag")));
     value.text.split(',').try_fold(0, |all, text| Ok(all | read(text)?))
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u
         let (low, high) = (end(low, 0)?, end(high, u16::MAX)?);
         (low <= high).then_some((low, high))
     };
-    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or range of ports"))
+    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or port range"))
 }
 
 /// The number of a protocol that IP carries.
@@ -27,7 +27,7 @@ pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u
 pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
     match named(PROTOCOLS, at.text).or_else(|| number(at.text)) {
         Some(AH) => {
-            Err(at.fault("AH (51) is not read: a packet in AH is one of what it carries here, as TCP"))
+            Err(at.fault("AH (51) is not supported: a packet in AH counts as its payload here, such as TCP"))
         }
         Some(number) => Ok(number),
         None => Err(is_no(at, at.text, "protocol")),
@@ -56,7 +56,7 @@ pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
         (_, "admin-prohibited") => Answer { code: 13, code6: 1 },
         (_, "no-route") => Answer { code: 0, code6: 0 },
         (_, "host-unreachable") => Answer { code: 1, code6: 3 },
-        (_, other) => return Err(at.fault(format!("`{other}` is no way to refuse"))),
+        (_, other) => return Err(at.fault(format!("`{other}` is not a way to reject"))),
     })
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
 /// The text is not a code.
 pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_CODES } else { ICMP_CODES };
-    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "code of a message"))
+    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "message code"))
 }
 
 /// The type of an ICMP message.
@@ -75,7 +75,7 @@ pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
 /// The text is not a type.
 pub(crate) fn icmp_type(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
-    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
+    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "message type"))
 }
 
 /// A TCP flag by name, or several as a number.
@@ -103,7 +103,7 @@ pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
 fn is_no(at: &Token<'_>, text: &str, what: &str) -> Fault {
     let is_octal = text.len() > 1 && text.starts_with('0');
     let hint = if is_octal { ": write numbers without 0 in front" } else { "" };
-    at.fault(format!("`{text}` is no {what}{hint}"))
+    at.fault(format!("`{text}` is not a {what}{hint}"))
 }
 
 /// The protocol number of the authentication header.

@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         let end = self.tokens[self.tokens.len() - 1];
         let line = begun.line;
         end.fault(format!(
-            "the list ends here without the `}}` of {what} of line {line}: give all that `nft list ruleset` prints"
+            "the list ends without the `}}` of {what} of line {line}: pass the complete output of `nft list ruleset`"
         ))
     }
 
@@ -260,7 +260,9 @@ impl<'a> Reader<'a> {
                                   `nft list ruleset` prints";
                     self.refuse(token.fault(reason), begun);
                 }
-                other => self.refuse(token.fault(format!("`{other}` is not read here: only `table`")), begun),
+                other => {
+                    self.refuse(token.fault(format!("`{other}` is not supported here: only `table`")), begun)
+                }
             }
             self.skip_lines();
         }
@@ -317,7 +319,7 @@ impl<'a> Reader<'a> {
             }
             _ if table.addresses().is_none() || self.is_left_out(table) => self.skip_from(begun),
             (other, _) => {
-                let reason = format!("`{other}` is not read in a table: only `chain`, `set` and `map`");
+                let reason = format!("`{other}` is not supported in a table: only `chain`, `set` and `map`");
                 self.refuse(token.fault(reason), begun);
             }
         }
@@ -363,7 +365,7 @@ impl<'a> Reader<'a> {
             self.skip_statement();
         } else {
             *elements = None;
-            self.refuse(token.fault(format!("`{}` is not read in a set", token.text)), begun);
+            self.refuse(token.fault(format!("`{}` is not supported in a set", token.text)), begun);
         }
     }
 
@@ -387,7 +389,7 @@ impl<'a> Reader<'a> {
             "continue" => None,
             other => {
                 let read = self.decision(other)?;
-                let reason = format!("`{other}` is not read in a map: only verdicts of packets");
+                let reason = format!("`{other}` is not supported in a map: only packet verdicts");
                 Some(read.ok_or_else(|| at.fault(reason))?)
             }
         };
@@ -411,7 +413,7 @@ impl<'a> Reader<'a> {
             self.skip_newlines(open)?;
             let token = self.token();
             if !self.eat(",") && !token.is("}") {
-                return Err(token.fault(format!("`{}` is not read of an element", token.text)));
+                return Err(token.fault(format!("`{}` is not supported for an element", token.text)));
             }
         }
     }
@@ -541,7 +543,7 @@ impl<'a> Reader<'a> {
         let decides = |token: &&Token<'a>| token.kind == Kind::Word && DECIDES.contains(&token.text);
         if let Some(at) = tokens.iter().find(decides) {
             let (what, ours) = (at.text, &self.hook.name);
-            let reason = format!("and its `{what}`: packets of hook {ours} come through it");
+            let reason = format!("and its `{what}`: packets of hook {ours} pass it");
             let reason = format!("the chain `{name}` of hook {hook} is left out, {reason}");
             self.list.warnings.push(at.fault(reason));
         }
@@ -600,7 +602,7 @@ impl<'a> Reader<'a> {
         let copies = alternatives.as_ref().map_or(1, Vec::len);
         self.kept += rule.weight().saturating_mul(copies).saturating_add(others.sum::<usize>());
         if rule.is_too_long || self.kept > VALUES_MAX {
-            let all = "the rules have too many values in all";
+            let all = "the rules have too many values in total";
             let reason = if rule.is_too_long { rule::TOO_LONG } else { all };
             return self.refuse(Fault { line, column: 1, reason: reason.to_owned() }, begun);
         }
@@ -630,7 +632,7 @@ impl<'a> Reader<'a> {
             let is_done = draft.decision.is_some() || draft.has_map || at.is("continue");
             if is_done && !self.token().is("comment") && !self.is_end_of_rule() {
                 let last = if draft.has_map { "vmap" } else { at.text };
-                return Err(self.token().fault(format!("nothing is read behind `{last}`")));
+                return Err(self.token().fault(format!("unexpected text after `{last}`")));
             }
         }
         self.of_protocols_with_ports(&mut draft)?;
@@ -659,7 +661,7 @@ impl<'a> Reader<'a> {
             }
         }
         if !is_told {
-            self.list.warnings.push(at.fault("`th` is read of TCP, UDP and SCTP, and of no other protocol"));
+            self.list.warnings.push(at.fault("`th` is supported for TCP, UDP and SCTP only"));
         }
         Ok(())
     }
@@ -672,7 +674,7 @@ impl<'a> Reader<'a> {
     fn value(&mut self) -> Read<Token<'a>> {
         let token = self.token().closed()?;
         if !token.is_value() {
-            return Err(token.fault("a value is to follow"));
+            return Err(token.fault("expected a value"));
         }
         self.at += 1;
         Ok(token)

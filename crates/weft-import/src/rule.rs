@@ -144,8 +144,7 @@ const NOTE_BYTES_MAX: usize = 64;
 /// Maximum number of value pairs that are compared to intersect two sets.
 const PAIRS_MAX: usize = 1 << 20;
 /// The reason of a fault for sets that are too large.
-pub(crate) const TOO_LONG: &str =
-    "too many values are left of those that a field has to be among more than once";
+pub(crate) const TOO_LONG: &str = "a field is tested against sets that are too large to combine";
 /// Connection states; the library's `ruleset` numbers them from 1.
 const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
 
@@ -402,9 +401,9 @@ impl Rule {
     pub(crate) fn has_protocol_of_ports(&self, at: &Token<'_>) -> Result<bool, Fault> {
         let protocols = self.protocols.as_deref().unwrap_or_default();
         match protocols.iter().find(|protocol| !WITH_PORTS.contains(protocol)) {
-            Some(other) => {
-                Err(at.fault(format!("ports of protocol {other} are not read: only of TCP, UDP and SCTP")))
-            }
+            Some(other) => Err(at.fault(format!(
+                "ports of protocol {other} are not supported: only those of TCP, UDP and SCTP"
+            ))),
             None => Ok(self.protocols.is_some()),
         }
     }
@@ -502,10 +501,10 @@ impl Rule {
         ];
         let n = n.iter().try_fold(1_usize, |all, n| all.checked_mul(*n)).unwrap_or(usize::MAX);
         if n > ROWS_OF_RULE_MAX {
-            return Err(format!("the rule would be {n} rows, and may be {ROWS_OF_RULE_MAX}"));
+            return Err(format!("the rule would have {n} rows; the limit is {ROWS_OF_RULE_MAX}"));
         }
         if rows.len() + n > ROWS_MAX {
-            return Err(format!("the list would be more than {ROWS_MAX} rows"));
+            return Err(format!("the list would have more than {ROWS_MAX} rows"));
         }
         for nth in 0..n {
             // `nth` counts the combinations: the last value changes first.
@@ -551,7 +550,7 @@ impl Rule {
 /// There is no such state.
 fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
     let known = (1..).zip(STATES).find(|(_, state)| name.eq_ignore_ascii_case(state));
-    known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
+    known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is not a connection state")))
 }
 
 /// The ports with one of these names, or all others. A wildcard at the end of a name matches any rest.
@@ -568,9 +567,9 @@ fn ports_named(
     if ports.is_empty() {
         return Err(match pattern {
             Some(name) => {
-                name.fault(format!("which ports have such names is not known: say all with {option}"))
+                name.fault(format!("the matching ports are not known: list all ports with {option}"))
             }
-            None => test.fault(format!("which other ports there are is not known: say all with {option}")),
+            None => test.fault(format!("the other ports are not known: list all ports with {option}")),
         });
     }
     let is_meant = |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
@@ -610,10 +609,10 @@ fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
 }
 
 /// The warning for a test of a mark.
-pub(crate) const UNMARKED: &str = "nothing marks packets here: all have the mark 0";
+pub(crate) const UNMARKED: &str = "marks are not supported: all packets have the mark 0";
 /// The warning for a list that may mean more.
 pub(crate) const GUESSED: &str =
-    "own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
+    "own addresses are not known: all addresses except multicast and 255.255.255.255 count as own";
 
 /// The kinds of destination addresses of a rule.
 #[derive(Clone, Copy, Debug)]
@@ -642,7 +641,7 @@ impl AddressSorts {
                 ("unicast", _) => sorts.host = true,
                 ("anycast" | "blackhole" | "unreachable" | "prohibit", "forward") => {}
                 (other, _) => {
-                    return Err(name.fault(format!("`{other}` is no sort of address that is read here")));
+                    return Err(name.fault(format!("`{other}` is not a supported address type")));
                 }
             }
         }

@@ -42,7 +42,7 @@ impl Token<'_> {
     /// Refuses a text whose quotes are not closed.
     pub(crate) fn closed(self) -> Result<Self, Fault> {
         match self.kind {
-            Kind::Open => Err(self.fault("the quote that begins here is not closed in its line")),
+            Kind::Open => Err(self.fault("this quote is not closed on its line")),
             _ => Ok(self),
         }
     }

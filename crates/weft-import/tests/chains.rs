@@ -355,7 +355,7 @@ fn comment_words_are_not_targets() {
             "-A FORWARD -p tcp -m multiport --ports 22 -m multiport --ports 80 -j ACCEPT",
             "`--ports` is asked for twice",
         ),
-        ("-A FORWARD ! -j ACCEPT", "`!` is not read of `-j`"),
+        ("-A FORWARD ! -j ACCEPT", "`!` is not supported for `-j`"),
         ("-A FORWARD -j ACCEPT -j LOG", "a rule has one target"),
     ] {
         assert!(reasons(&of_iptables(rule)).contains(reason), "{rule}");
@@ -429,7 +429,7 @@ fn interface_patterns_match_nft() {
 #[test]
 fn handwritten_syntax_is_refused() {
     for (rule, reason) in [
-        ("tcp dport > 22-30 accept", "one port is to follow"),
+        ("tcp dport > 22-30 accept", "expected a single port"),
         ("tcp dport vmap < 1024", "maps are read behind `vmap`"),
         ("ip saddr 10.0.0.1 continue drop", "nothing is read behind `continue`"),
         ("ct state vmap { invalid : drop } accept", "nothing is read behind `vmap`"),
@@ -443,5 +443,5 @@ fn handwritten_syntax_is_refused() {
         "ip saddr 10.0.0.0/8 ip saddr @s ip saddr @s ip saddr @s accept",
         &format!("set s {{ type ipv4_addr; elements = {{ {set} }}\n}}"),
     );
-    assert!(reasons(&twice).contains("too many values are left"), "{}", reasons(&twice));
+    assert!(reasons(&twice).contains("sets that are too large to combine"), "{}", reasons(&twice));
 }

@@ -93,18 +93,18 @@ fn unknown_text_has_a_line() {
             .map(ToString::to_string)
             .collect::<Vec<_>>()
     };
-    assert_eq!(nft("tcp dport 80 quota 5 mbytes accept"), ["4:16: `quota` is not read in a rule"]);
+    assert_eq!(nft("tcp dport 80 quota 5 mbytes accept"), ["4:16: `quota` is not supported in a rule"]);
     assert_eq!(
         nft("ip saddr 10.0.0.0/33 drop"),
-        ["4:12: `10.0.0.0/33` is no IPv4 address, network or range"]
+        ["4:12: `10.0.0.0/33` is not an IPv4 address, network or range"]
     );
-    assert_eq!(nft("tcp dport 99999 drop"), ["4:13: `99999` is no port or range of ports"]);
+    assert_eq!(nft("tcp dport 99999 drop"), ["4:13: `99999` is not a port or port range"]);
     assert_eq!(nft("ip saddr @bad drop"), ["4:12: there is no set `bad` in table `f`"]);
     assert_eq!(
         nft("oifname != \"wan\" accept"),
-        ["4:3: which other ports there are is not known: say all with --out-port"]
+        ["4:3: the other ports are not known: list all ports with --out-port"]
     );
-    assert_eq!(nft("tcp flags & (fin|sin) == fin drop"), ["4:15: `sin` is no flag of TCP"]);
+    assert_eq!(nft("tcp flags & (fin|sin) == fin drop"), ["4:15: `sin` is not a TCP flag"]);
     assert_eq!(nft("jump other"), ["4:8: there is no chain `other` in table `f`"]);
     assert_eq!(nft("jump c"), ["4:1: chains call each other more than 16 deep"]);
     assert_eq!(nft("accept drop"), ["4:10: nothing is read behind `accept`"]);
@@ -112,14 +112,14 @@ fn unknown_text_has_a_line() {
         let text = format!("*filter\n:FORWARD DROP [0:0]\n-A FORWARD {rule}\nCOMMIT\n");
         import(&text, None, &Hook::default()).faults.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(iptables("-m recent --set -j ACCEPT"), ["3:15: the match `recent` is not read"]);
+    assert_eq!(iptables("-m recent --set -j ACCEPT"), ["3:15: the match `recent` is not supported"]);
     let nat = "makes other addresses, and stands in";
     assert!(nft("masquerade")[0].contains(nat), "{:?}", nft("masquerade"));
     assert!(iptables("-j DNAT --to-destination 10.0.0.1")[0].contains(nat));
     assert_eq!(
         iptables("-p tcp -j LOGDROP"),
         [
-            "3:22: the target `LOGDROP` is not read: only ACCEPT, DROP, REJECT, RETURN, LOG and chains of the list"
+            "3:22: the target `LOGDROP` is not supported: only ACCEPT, DROP, REJECT, RETURN, LOG and own chains"
         ]
     );
     assert_eq!(iptables("-s 10.0.0.0/8 --dport"), ["3:26: `--dport` needs a value"]);
@@ -145,8 +145,8 @@ fn truncated_list_is_refused() {
     let chain = "table inet f {\n chain x {\n  type filter hook forward priority 0; policy accept;\n";
     let ends = |line, column, what, of| {
         format!(
-            "{line}:{column}: the list ends here without the `}}` of {what} of line {of}: \
-             give all that `nft list ruleset` prints"
+            "{line}:{column}: the list ends without the `}}` of {what} of line {of}: \
+             pass the complete output of `nft list ruleset`"
         )
     };
     assert_eq!(told(&format!("{chain}  tcp dport {{ 22,")), [ends(4, 18, "the set", 4)]);
@@ -154,12 +154,12 @@ fn truncated_list_is_refused() {
     assert_eq!(told(&format!("{chain} }}\n")), [ends(4, 3, "the table", 1)]);
     assert_eq!(
         told(&format!("{chain}  accept comment \"abc\n }}\n}}\n")),
-        ["4:18: the quote that begins here is not closed in its line"]
+        ["4:18: this quote is not closed on its line"]
     );
     assert_eq!(
         told("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -j ACCEPT\n"),
         [
-            "3:21: the COMMIT of `*filter` of line 1 does not come before this: give all that iptables-save prints"
+            "3:21: the table `*filter` of line 1 has no COMMIT before this: pass the complete output of iptables-save"
         ]
     );
     assert_eq!(told("*nat\n*filter\n:FORWARD DROP [0:0]\nCOMMIT\n").len(), 1);
@@ -176,7 +176,7 @@ fn quoted_and_log_text_is_read() {
     assert_eq!(rows(&import(text, None, &Hook::default())), [format!("{all}, 'a \"quote\" \\'")]);
     let open = text.replace("\" -j ACCEPT", " -j ACCEPT");
     let told = import(&open, None, &Hook::default());
-    assert_eq!(told.faults[0].to_string(), "3:33: the quote that begins here is not closed in its line");
+    assert_eq!(told.faults[0].to_string(), "3:33: this quote is not closed on its line");
     assert!(told.rows.is_empty(), "the rule is left out");
 }
 
@@ -268,14 +268,17 @@ fn concatenations_need_paired_keys() {
                chain c {\n  type filter hook forward priority 0; policy drop;\n  iifname . ip daddr @s accept\n }\n}\n";
     assert_eq!(short(set), ["'a', '10.0.0.1/32', 0, 1, 'line 8'"]);
 
-    let pair = |column| vec![format!("4:{column}: pairs as `a . b` are read behind a pair of keys")];
+    let pair = |column| vec![format!("4:{column}: a concatenation `a . b` needs a concatenation of keys")];
     assert_eq!(faults(&of_nft("drop", "iifname { \"lan\" . \"wan\" } accept")), pair(11));
     assert_eq!(faults(&of_nft("drop", "iifname \"lan\" . \"wan\" accept")), pair(9));
     for (rule, fault) in [
         ("ip saddr . tcp dport { 10.0.0.1 } accept", "4:24: of so many keys"),
-        ("ip saddr . tcp dport != { 10.0.0.1 . 22 } accept", "4:22: `!=` is not read of pairs"),
-        ("iifname { \"a\" : accept } drop", "4:17: a verdict is read of an element behind `vmap`"),
-        ("iifname vmap { \"a\" : snat }", "4:22: `snat` is not read in a map"),
+        (
+            "ip saddr . tcp dport != { 10.0.0.1 . 22 } accept",
+            "4:22: `!=` is not supported for concatenations",
+        ),
+        ("iifname { \"a\" : accept } drop", "4:17: an element has a verdict only after `vmap`"),
+        ("iifname vmap { \"a\" : snat }", "4:22: `snat` is not supported in a map"),
     ] {
         let told = faults(&of_nft("drop", rule));
         assert!(matches!(&told[..], [one] if one.starts_with(fault)), "{rule}: {told:?}");
@@ -285,7 +288,7 @@ fn concatenations_need_paired_keys() {
         let told = faults(&of_nft("drop", &format!("iif {no_name} accept")));
         let name = no_name.trim_matches('"');
         assert_eq!(told.len(), 1, "{no_name}");
-        assert!(told[0].contains("is no name of an interface") || name.ends_with('*'), "{told:?}");
+        assert!(told[0].contains("is not an interface name") || name.ends_with('*'), "{told:?}");
     }
 }
 
@@ -306,7 +309,10 @@ fn element_options_are_not_elements() {
         let word = &gone[..7];
         assert_eq!(
             faults(&list(&format!("\"dmz\" {gone}"))),
-            [format!("5:22: `{word}` is not read of an element"), "9:11: the set `s` is not read".into()]
+            [
+                format!("5:22: `{word}` is not supported for an element"),
+                "9:11: the set `s` is not supported".into()
+            ]
         );
     }
 }
@@ -430,8 +436,8 @@ fn icmp_types_and_codes_are_columns() {
 #[test]
 fn narrower_meaning_is_a_warning() {
     for (rule, rows, warns) in [
-        ("tcp dport 80 limit rate 5/second burst 10 packets accept", 1, "no rate is kept"),
-        ("limit rate over 10 mbytes/second burst 1 mbytes drop", 0, "no rate is kept"),
+        ("tcp dport 80 limit rate 5/second burst 10 packets accept", 1, "rates are not supported"),
+        ("limit rate over 10 mbytes/second burst 1 mbytes drop", 0, "rates are not supported"),
         ("limit rate 3/minute log prefix \"x\"", 0, ""),
         ("ct status dnat accept", 0, ""),
         ("meta mark 0x1 accept", 0, "all have the mark 0"),
@@ -491,7 +497,7 @@ fn iptables_list_states_ip_version() {
     assert_eq!(faults(&both), [format!("4:12: this is of IPv6, and line 3 of IPv4: {how}")]);
     let other = of_iptables("-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 128 -j ACCEPT");
     let told = import(&other, Some(Format::Iptables), &Hook::default()).faults;
-    assert_eq!(told[0].to_string(), "3:34: this is of the other IP: say which it is with --format");
+    assert_eq!(told[0].to_string(), "3:34: this is of the other IP version: state the version with --format");
     let both = format!("{v6}{}{v4}", of_iptables(""));
     assert_eq!(faults(&both), [format!("6:1: this is of IPv4, and line 1 of IPv6: {how}")]);
 }
@@ -499,7 +505,7 @@ fn iptables_list_states_ip_version() {
 /// If this fails, a rule matches other packets than in Linux: Linux sees AH where a row sees TCP.
 #[test]
 fn protocol_mismatch_is_refused() {
-    let ah = "AH (51) is not read: a packet in AH is one of what it carries here, as TCP";
+    let ah = "AH (51) is not supported: a packet in AH counts as its payload here, such as TCP";
     for (rule, column) in [
         ("ip protocol ah drop", 13),
         ("meta l4proto ah accept", 14),
@@ -617,7 +623,7 @@ fn split_chains_and_sets_are_joined() {
 /// If this fails, a number means something else than in the other program.
 #[test]
 fn numbers_match_the_other_program() {
-    let octal = "`026` is no port or range of ports: write numbers without 0 in front";
+    let octal = "`026` is not a port or port range: write numbers without 0 in front";
     assert_eq!(faults(&of_nft("drop", "tcp dport 026 accept")), [format!("4:11: {octal}")]);
     assert_eq!(faults(&of_iptables("-A FORWARD -p tcp --dport 026 -j ACCEPT")), [format!("3:27: {octal}")]);
     for rule in
@@ -630,26 +636,26 @@ fn numbers_match_the_other_program() {
     assert_eq!(of("-p icmp --icmp-type 255 -j ACCEPT"), ["'0.0.0.0/0', 1, 0, 1, 'line 3'"]);
     assert_eq!(
         faults(&of_iptables("-A FORWARD ! -p 0 -j ACCEPT")),
-        ["3:14: `!` is not read of all protocols"]
+        ["3:14: `!` is not supported for all protocols"]
     );
 }
 
 /// If this fails, a rule tests ports of a protocol whose ports a row does not know.
 #[test]
 fn ports_need_tcp_udp_or_sctp() {
-    let only = "are not read: only of TCP, UDP and SCTP";
+    let only = "are not supported: only those of TCP, UDP and SCTP";
     let other = |at, protocol| vec![format!("{at}: ports of protocol {protocol} {only}")];
     assert_eq!(faults(&of_nft("drop", "meta l4proto udplite th dport 53 drop")), other("4:22", 136));
     assert_eq!(faults(&of_nft("drop", "th dport 53 meta l4proto 33 drop")), other("4:1", 33));
     assert_eq!(
         warnings(&of_nft("drop", "th dport 53 drop")),
-        ["4:1: `th` is read of TCP, UDP and SCTP, and of no other protocol"]
+        ["4:1: `th` is supported for TCP, UDP and SCTP only"]
     );
     assert_eq!(warnings(&of_nft("drop", "meta l4proto { tcp, udp } th dport 53 drop")), [""; 0]);
     let rule = "-A FORWARD -p udplite -m multiport --dports 53 -j DROP";
     assert_eq!(faults(&of_iptables(rule)), other("3:36", 136));
     let rule = "-A FORWARD --dport 53 -j DROP";
-    assert_eq!(faults(&of_iptables(rule)), ["3:12: ports are read with `-p tcp`, `-p udp` or `-p sctp`"]);
+    assert_eq!(faults(&of_iptables(rule)), ["3:12: ports need `-p tcp`, `-p udp` or `-p sctp`"]);
 }
 
 /// If this fails, the user does not learn that a chain of another hook ends packets.
@@ -660,7 +666,7 @@ fn skipped_chain_is_a_warning() {
             format!("table {family} o {{\n chain p {{\n  type {kind} priority 0;\n  {rule}\n }}\n}}\n");
         warnings(&format!("{other}{}", of_nft("drop", "accept")))
     };
-    let out = "the chain `p` of hook prerouting is left out, and its `drop`: packets of hook forward come through it";
+    let out = "the chain `p` of hook prerouting is left out, and its `drop`: packets of hook forward pass it";
     let rule = "tcp dport { 22 } counter drop";
     assert_eq!(chain("inet", "filter hook prerouting", rule), [format!("4:28: {out}")]);
     assert_eq!(chain("netdev", "filter hook ingress device \"lan\"", "drop").len(), 1);
@@ -674,9 +680,7 @@ fn skipped_chain_is_a_warning() {
     };
     assert_eq!(
         other("*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j DROP\n-A FORWARD -j DROP"),
-        [
-            "3:22: the chain FORWARD of `*mangle` is left out, and its `DROP`: packets of FORWARD come through it"
-        ]
+        ["3:22: the chain FORWARD of `*mangle` is left out, and its `DROP`: packets of FORWARD pass it"]
     );
     assert_eq!(other("*raw\n[1:2] -A PREROUTING -p udp -j CT --notrack").len(), 1);
     assert_eq!(other("*raw\n:PREROUTING DROP [0:0]").len(), 1);
@@ -703,7 +707,7 @@ fn negated_interface_uses_known_ones() {
     assert_eq!(ports(&with(&["lan", "wan", "dmz"], &two)), [port("wan")]);
     let negated = of_iptables("-A FORWARD ! -i lan -s 10.0.0.1 -j DROP");
     assert_eq!(ports(&with(&["lan", "wan"], &negated)), [port("wan")]);
-    let unknown = ["which other ports there are is not known: say all with --in-port"];
+    let unknown = ["the other ports are not known: list all ports with --in-port"];
     for list in [lan_is_not, negated] {
         let faults = with(&[], &list).faults;
         let reasons: Vec<&str> = faults.iter().map(|fault| fault.reason.as_str()).collect();

@@ -73,7 +73,7 @@ fn verdict(list: &List, packet: Packet) -> (Verdict, u8) {
 
 /// The key word of each warning, with its line.
 fn warned_words(list: &List) -> Vec<(u32, &str)> {
-    let words = ["no rate", "MSS", "left out", "own addresses"];
+    let words = ["rates are not", "MSS", "left out", "own addresses"];
     list.warnings
         .iter()
         .map(|warning| {
@@ -106,7 +106,10 @@ fn openwrt_list_is_read_whole() {
     // A packet to several ports leaves only if it may leave by each.
     assert_ne!(verdict(&list, tcp("br-guest", "*")).0, Verdict::Accept);
     let kinds: Vec<&str> = warned_words(&list).into_iter().map(|(_, word)| word).collect();
-    assert_eq!(kinds, ["left out", "no rate", "no rate", "left out", "left out", "left out", "MSS"]);
+    assert_eq!(
+        kinds,
+        ["left out", "rates are not", "rates are not", "left out", "left out", "left out", "MSS"]
+    );
     for hook in ["input", "output"] {
         assert!(!read(OPENWRT, hook, "br-lan br-guest wan lo").rows.is_empty());
     }

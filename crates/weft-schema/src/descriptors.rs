@@ -10,19 +10,19 @@ use weft_core::schema::FieldKind;
 /// The files of a descriptor set, by name.
 pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, File)>, Fault> {
     if bytes.len() > BYTES_MAX {
-        return Err(Fault::new(format!("it has more than {BYTES_MAX} bytes, which is the limit")));
+        return Err(Fault::new(format!("it exceeds the limit of {BYTES_MAX} bytes")));
     }
     let mut files = Vec::new();
     for part in Parts::of(bytes) {
         if let (1, Value::Bytes(file)) = part? {
             if files.len() == FILES_MAX {
-                return Err(Fault::new(format!("it has more than {FILES_MAX} files, which is the limit")));
+                return Err(Fault::new(format!("it exceeds the limit of {FILES_MAX} files")));
             }
             files.push(self::file(file)?);
         }
     }
     if files.is_empty() {
-        return Err(Fault::new(format!("it is no descriptor set, or one of no files; {HOW}")));
+        return Err(Fault::new(format!("it is not a descriptor set, or has no files; {HOW}")));
     }
     Ok(files)
 }
@@ -103,9 +103,7 @@ impl<'b> Iterator for Parts<'b> {
 
 fn text(bytes: &[u8]) -> Result<String, Fault> {
     if bytes.len() > NAME_BYTES_MAX {
-        return Err(Fault::new(format!(
-            "a name in it has more than {NAME_BYTES_MAX} bytes, which is the limit"
-        )));
+        return Err(Fault::new(format!("a name in it exceeds the limit of {NAME_BYTES_MAX} bytes")));
     }
     String::from_utf8(bytes.to_vec()).map_err(|_| damaged())
 }
@@ -151,7 +149,7 @@ fn file(bytes: &[u8]) -> Result<(String, File), Fault> {
         // 2023 and 2024.
         ("" | "editions", 1000 | 1001) => Edition::Editions,
         _ => {
-            let why = format!("`{name}` has an edition that is not read by this version: 2023 and 2024 are");
+            let why = format!("`{name}` has an edition that is not supported: 2023 and 2024 are");
             return Err(Fault::new(why));
         }
     };

@@ -64,7 +64,7 @@ impl<'t> Lexer<'t> {
             Some(_) => {
                 let odd = self.text[start..].chars().next().unwrap_or_default();
                 let span = start..start + odd.len_utf8();
-                return Err(SyntaxError { why: format!("{odd:?} means nothing here"), span });
+                return Err(SyntaxError { why: format!("{odd:?} is not expected here"), span });
             }
         };
         Ok(Token { kind, span: start..self.pos })
@@ -135,7 +135,7 @@ impl<'t> Lexer<'t> {
                     self.pos += 1 + skipped.map_or(0, char::len_utf8);
                 }
                 _ => {
-                    let why = "this text has no end on its line".to_owned();
+                    let why = "this string is not closed on its line".to_owned();
                     return Err(SyntaxError { why, span: start..self.pos });
                 }
             }

@@ -44,13 +44,11 @@ impl Loading<'_> {
             return Ok(known);
         }
         if self.linked.len() >= FILES_MAX {
-            return Err(Fault::new(format!("it imports more than {FILES_MAX} files, which is the limit")));
+            return Err(Fault::new(format!("it imports more files than the limit of {FILES_MAX}")));
         }
         self.n_bytes += source.text.len();
         if self.n_bytes > BYTES_MAX {
-            return Err(Fault::new(format!(
-                "its files have more than {BYTES_MAX} bytes, which is the limit"
-            )));
+            return Err(Fault::new(format!("its files exceed the limit of {BYTES_MAX} bytes")));
         }
         let file = parser::parse(&source.text).map_err(|error| Fault::at(error.why, &source, error.span))?;
         let at = self.linked.len();
@@ -205,7 +203,7 @@ fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
                     let names = open.iter().map(|(at, _)| *at).skip_while(|at| *at != inner);
                     let names: Vec<_> = names.take(5).map(|at| files[at].source.name.as_str()).collect();
                     let why = format!(
-                        "imports go in a circle: {} -> {}",
+                        "imports form a cycle: {} -> {}",
                         names.join(" -> "),
                         files[inner].source.name
                     );

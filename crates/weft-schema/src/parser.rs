@@ -71,7 +71,7 @@ impl<'t> Parser<'t> {
             value if is_edition && EDITIONS.contains(&value) => Edition::Editions,
             value if is_edition => {
                 let known = EDITIONS.join(" and ");
-                return fail(format!("edition `{value}` is not read by this version: {known} are"), span);
+                return fail(format!("edition `{value}` is not supported: {known} are"), span);
             }
             value => return fail(format!("syntax `{value}` does not exist: proto2 and proto3 do"), span),
         };
@@ -139,7 +139,7 @@ impl<'t> Parser<'t> {
         let path = self.string("the path of a `.proto` file, in quotes")?;
         let is_within = |part: &str| !matches!(part, "" | "." | "..");
         if !path.split('/').all(is_within) || path.contains(['\\', '\0']) || path.len() > NAME_BYTES_MAX {
-            return fail("the path of an import begins at a root, and does not leave it".to_owned(), span);
+            return fail("an import path is relative to a root folder, and stays inside it".to_owned(), span);
         }
         self.file.imports.push(Import { path, kind, span });
         self.mark(b';')
@@ -280,7 +280,7 @@ impl<'t> Parser<'t> {
         let label = self.label(around)?;
         if self.at_word("map") && self.mark_ahead()? == Some(b'<') {
             if around != FieldScope::Message || label != Label::None {
-                return fail("a map has no label, and is no member of a oneof".to_owned(), self.here());
+                return fail("a map cannot have a label or be a member of a oneof".to_owned(), self.here());
             }
             return self.map(message);
         }
@@ -367,10 +367,10 @@ impl<'t> Parser<'t> {
             return Ok(0);
         }
         if number == 0 || number > FIELD_NUMBER_MAX {
-            return fail(format!("the number of a field is from 1 to {FIELD_NUMBER_MAX}"), span);
+            return fail(format!("a field number is from 1 to {FIELD_NUMBER_MAX}"), span);
         }
         if FIELD_NUMBERS_RESERVED.contains(&number) {
-            return fail("the numbers from 19000 to 19999 are protobuf's own".to_owned(), span);
+            return fail("protobuf reserves the numbers from 19000 to 19999".to_owned(), span);
         }
         Ok(number as u32)
     }
@@ -450,7 +450,7 @@ impl<'t> Parser<'t> {
         let number = i128::from(self.int("the number of the value")?);
         match i32::try_from(if is_negative { -number } else { number }) {
             Ok(number) => Ok(number),
-            Err(_) => fail("the number of a value has 32 bits".to_owned(), span),
+            Err(_) => fail("an enum number has 32 bits".to_owned(), span),
         }
     }
 
@@ -690,7 +690,7 @@ impl<'t> Parser<'t> {
         self.bump()?;
         match int_value(&self.lexer.text()[span.clone()]) {
             Some(value) => Ok(value),
-            None => fail("this is no whole number of 64 bits".to_owned(), span),
+            None => fail("this is not a 64-bit integer".to_owned(), span),
         }
     }
 

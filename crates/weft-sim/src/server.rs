@@ -303,7 +303,7 @@ impl ServerConn {
     ) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(messages) = deframe(&mut stream.deframer, data) else {
-            self.session.violation = Some("a request that is no gRPC");
+            self.session.violation = Some("not a gRPC request");
             return;
         };
         let received = &mut all[stream.received];

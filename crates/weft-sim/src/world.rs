@@ -381,7 +381,7 @@ impl World {
     fn step(&mut self, at: Time) {
         self.now = at;
         self.n_done += 1;
-        assert!(self.n_done < EVENTS_MAX, "the world turns in a circle");
+        assert!(self.n_done < EVENTS_MAX, "too many events: the world loops");
         if let Some(event) = self.events.first_entry().filter(|e| e.key().0 <= at) {
             let event = event.remove();
             self.handle(event);

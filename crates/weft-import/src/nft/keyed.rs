@@ -33,24 +33,24 @@ impl<'a> Reader<'a> {
         };
         if let Some(other) = elements.iter().find(|element| element.values.len() != keys.len()) {
             let reason = match keys.len() {
-                1 => "pairs as `a . b` are read behind a pair of keys",
-                _ => "of so many keys, an element has a value of each, with `.` between",
+                1 => "a concatenation `a . b` needs a concatenation of keys",
+                _ => "an element needs a value for each key, separated by `.`",
             };
             return Err(other.values[0].fault(reason));
         }
         let found = elements.iter().find_map(|element| element.verdict.as_ref().filter(|_| !is_map));
         if let Some((at, _)) = found {
-            return Err(at.fault("a verdict is read of an element behind `vmap`"));
+            return Err(at.fault("an element has a verdict only after `vmap`"));
         }
         if let ([(key, key_at)], false) = (&keys[..], is_map) {
             let values: Vec<Token<'a>> = elements.iter().map(|element| element.values[0]).collect();
             return self.narrow(&mut draft.rule, *key, key_at, &values, negated);
         }
         if negated {
-            return Err(at.fault("`!=` is not read of pairs"));
+            return Err(at.fault("`!=` is not supported for concatenations"));
         }
         if draft.alternatives.is_some() {
-            return Err(first.fault("pairs and maps are read once in a rule"));
+            return Err(first.fault("a rule may have one concatenation or map"));
         }
         draft.has_map |= is_map;
         draft.alternatives = Some(self.alternatives(&keys, &elements, (at, is_map))?);
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         let (mut alternatives, mut known) = (Vec::new(), BTreeSet::new());
         for Element { values, verdict } in elements {
             if !known.insert(values.iter().map(|value| value.text).collect::<Vec<_>>()) {
-                return Err(values[0].fault(format!("`{}` is there twice", values[0].text)));
+                return Err(values[0].fault(format!("`{}` is given twice", values[0].text)));
             }
             let mut rule = Rule::default();
             for ((key, key_at), value) in keys.iter().zip(values) {
@@ -75,8 +75,7 @@ impl<'a> Reader<'a> {
             }
             match (verdict, is_map) {
                 (None, true) => {
-                    let reason =
-                        format!("`{}` stands there without what becomes of such packets", values[0].text);
+                    let reason = format!("`{}` has no verdict", values[0].text);
                     return Err(at.fault(reason));
                 }
                 // Packets of this element go on, like packets without an element.
@@ -101,7 +100,7 @@ impl<'a> Reader<'a> {
         let value = self.value()?;
         let (port, other) = names::ports(&value, value.text, '-')?;
         if port != other {
-            return Err(value.fault("one port is to follow"));
+            return Err(value.fault("expected a single port"));
         }
         let range = match (is_below, is_included) {
             (true, true) => Some((0, port)),
@@ -127,7 +126,7 @@ impl<'a> Reader<'a> {
             "iif" | "iifname" => Key::In,
             "oif" | "oifname" => Key::Out,
             "ct" => self.state()?,
-            other => return Err(first.fault(format!("`{other}` is not read in a rule"))),
+            other => return Err(first.fault(format!("`{other}` is not supported in a rule"))),
         };
         Ok((key, self.tokens[self.at - 1]))
     }
@@ -140,8 +139,9 @@ impl<'a> Reader<'a> {
             "daddr" => Ok(Key::Address(Side::Destination, is_v6)),
             "protocol" if !is_v6 => Ok(Key::Protocol),
             "nexthdr" if is_v6 => Ok(Key::NextHeader),
-            other => Err(field
-                .fault(format!("the field `{other}` is not read: only saddr, daddr, protocol and nexthdr"))),
+            other => Err(field.fault(format!(
+                "the field `{other}` is not supported: only saddr, daddr, protocol and nexthdr"
+            ))),
         }
     }
 
@@ -151,7 +151,9 @@ impl<'a> Reader<'a> {
             "sport" => Side::Source,
             "dport" => Side::Destination,
             other => {
-                return Err(field.fault(format!("the field `{other}` is not read: only sport and dport")));
+                return Err(
+                    field.fault(format!("the field `{other}` is not supported: only sport and dport"))
+                );
             }
         };
         if !protocols.is_empty() {
@@ -165,7 +167,9 @@ impl<'a> Reader<'a> {
         let key = match field.text {
             "type" => Key::Icmp(is_v6),
             "code" => Key::IcmpCode(is_v6),
-            other => return Err(field.fault(format!("the field `{other}` is not read: only type and code"))),
+            other => {
+                return Err(field.fault(format!("the field `{other}` is not supported: only type and code")));
+            }
         };
         rule.only(if is_v6 { Family::V6 } else { Family::V4 });
         rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
@@ -178,7 +182,7 @@ impl<'a> Reader<'a> {
             "l4proto" => Ok(Key::Protocol),
             "iif" | "iifname" => Ok(Key::In),
             "oif" | "oifname" => Ok(Key::Out),
-            other => Err(key.fault(format!("`meta {other}` is not read"))),
+            other => Err(key.fault(format!("`meta {other}` is not supported"))),
         }
     }
 
@@ -186,7 +190,7 @@ impl<'a> Reader<'a> {
         let key = self.next();
         match key.is("state") {
             true => Ok(Key::State),
-            false => Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text))),
+            false => Err(key.fault(format!("`ct {}` is not supported: only `ct state`", key.text))),
         }
     }
 
@@ -195,7 +199,7 @@ impl<'a> Reader<'a> {
         match family.text {
             "ipv4" => rule.only(Family::V4),
             "ipv6" => rule.only(Family::V6),
-            _ => return Err(family.fault("ipv4 or ipv6 is to follow")),
+            _ => return Err(family.fault("expected ipv4 or ipv6")),
         }
         Ok(())
     }
@@ -256,7 +260,7 @@ impl<'a> Reader<'a> {
             let is_told = negated || self.eat("=");
             self.eat("=");
             if !is_told && !self.token().is("{") {
-                return Err(at.fault("`==` or `!=` is to follow"));
+                return Err(at.fault("expected `==` or `!=`"));
             }
             return self.flag_sets(rule, mask, negated);
         }
@@ -295,11 +299,11 @@ impl<'a> Reader<'a> {
         loop {
             let token = self.next();
             if !matches!(token.kind, Kind::Word) {
-                return Err(token.fault("a flag of TCP is to follow"));
+                return Err(token.fault("expected a TCP flag"));
             }
             for name in token.text.split(['(', ')', '|']).filter(|name| !name.is_empty()) {
                 let flag = names::tcp_flag(name);
-                bits |= flag.ok_or_else(|| token.fault(format!("`{name}` is no flag of TCP")))?;
+                bits |= flag.ok_or_else(|| token.fault(format!("`{name}` is not a TCP flag")))?;
             }
             let count = |of: char| token.text.matches(of).count() as i32;
             depth += count('(') - count(')');
@@ -329,13 +333,13 @@ impl<'a> Reader<'a> {
                     return Ok(None);
                 }
                 Some(Some(elements)) => elements.clone(),
-                Some(None) => return Err(first.fault(format!("the set `{name}` is not read"))),
+                Some(None) => return Err(first.fault(format!("the set `{name}` is not supported"))),
                 None => {
                     return Err(first.fault(format!("there is no set `{name}` in table `{}`", table.name)));
                 }
             }
         } else if first.is("map") || is_map {
-            return Err(first.fault("maps are read behind `vmap`, in `{ }` or by their name"));
+            return Err(first.fault("a map follows `vmap`, in `{ }` or by name"));
         } else {
             let one = |reader: &mut Self| {
                 let mut values = vec![reader.value()?];
@@ -350,7 +354,7 @@ impl<'a> Reader<'a> {
             }
             if is_exact && elements.len() > 1 {
                 // With `ct state != new,established` both would have to be set at once.
-                return Err(first.fault("several values behind `!=` or `==` are read in `{ }`"));
+                return Err(first.fault("write several values after `!=` or `==` in `{ }`"));
             }
             elements
         };
@@ -359,7 +363,7 @@ impl<'a> Reader<'a> {
         }
         let mut values = elements.iter().flat_map(|element| &element.values);
         if let Some(variable) = values.find(|token| token.text.starts_with('$')) {
-            return Err(variable.fault("variables are not read: give what `nft list ruleset` prints"));
+            return Err(variable.fault("variables are not supported: pass the output of `nft list ruleset`"));
         }
         Ok(Some(Values { elements, negated }))
     }
@@ -376,7 +380,7 @@ fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
         let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
         let what = if is_v6 { "IPv6" } else { "IPv4" };
         nets.extend(read.ok_or_else(|| {
-            token.fault(format!("`{}` is no {what} address, network or range", token.text))
+            token.fault(format!("`{}` is not an {what} address, network or range", token.text))
         })?);
     }
     Ok(nets)
@@ -392,7 +396,7 @@ fn interfaces(names: &[Token<'_>]) -> Read<()> {
         }
     };
     match names.iter().find(|token| !is_name(token)) {
-        Some(token) => Err(token.fault(format!("`{}` is no name of an interface", token.text))),
+        Some(token) => Err(token.fault(format!("`{}` is not an interface name", token.text))),
         None => Ok(()),
     }
 }

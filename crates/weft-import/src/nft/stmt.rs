@@ -15,7 +15,7 @@ impl<'a> Reader<'a> {
     pub(super) fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
         let token = self.next().closed()?;
         if token.kind != Kind::Word {
-            return Err(token.fault(format!("`{}` is not read in a rule", token.text)));
+            return Err(token.fault(format!("`{}` is not supported in a rule", token.text)));
         }
         match token.text {
             "counter" if self.eat("name") => self.value().map(drop),
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
             "ct" if self.eat("status") => self.status(&mut draft.rule),
             "fib" => self.fib(draft, token),
             other if TRANSLATES.contains(&other) => Err(token.fault(format!(
-                "`{other}` makes other addresses, and stands in a chain of type nat: a filter decides what passes"
+                "`{other}` translates addresses, and belongs in a chain of type nat: a filter cannot translate"
             ))),
             other => match self.decision(other)? {
                 Some(decision) => {
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
             self.value()?;
         } else {
             if !self.eat("rate") {
-                return Err(self.token().fault("`rate` or `name` is to follow"));
+                return Err(self.token().fault("expected `rate` or `name`"));
             }
             draft.is_over = self.eat("over");
             // `5/second`, `10 mbytes/second`
@@ -123,8 +123,8 @@ impl<'a> Reader<'a> {
         }
         draft.rule.is_never |= draft.is_over;
         self.list.warnings.push(at.fault(match draft.is_over {
-            true => "no rate is kept: the rule, which is for what is over it, is left out",
-            false => "no rate is kept: the rule holds for what is over it as well",
+            true => "rates are not supported: the rule, which applies above the rate, is left out",
+            false => "rates are not supported: the rule also applies above the rate",
         }));
     }
 
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
                     draft.rule.protocols(&[rule::TCP], false);
                     verdict = Verdict::Reset;
                 }
-                other => return Err(kind.fault(format!("`{other} {}` is no way to refuse", named.text))),
+                other => return Err(kind.fault(format!("`{other} {}` is not a way to reject", named.text))),
             }
             if verdict == Verdict::Reject {
                 with = answer(kind.text, &named)?;
@@ -166,10 +166,10 @@ impl<'a> Reader<'a> {
         self.value()?;
         let behind = self.token();
         if ["&", "|", "^", "and", "or", "xor", "<<", ">>"].contains(&behind.text) {
-            return Err(behind.fault("what is computed is not read: only one value"));
+            return Err(behind.fault("computed values are not supported: only a single value"));
         }
         if !field.is("nftrace") {
-            let what = format!("`{} {} set` is left out: packets keep what they have", of.text, field.text);
+            let what = format!("`{} {} set` is left out: packets keep their value", of.text, field.text);
             self.list.warnings.push(of.fault(what));
         }
         Ok(())
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         for value in values {
             let digits = value.text.strip_prefix("0x").unwrap_or(value.text);
             let number = u32::from_str_radix(digits, 16);
-            has_zero |= number.map_err(|_| value.fault(format!("`{}` is no mark", value.text)))? == 0;
+            has_zero |= number.map_err(|_| value.fault(format!("`{}` is not a mark", value.text)))? == 0;
         }
         rule.is_never |= has_zero == negated;
         self.list.warnings.push(at.fault(rule::UNMARKED));
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
     fn option(&mut self, at: Token<'a>) -> Read<()> {
         let words: Vec<&str> = (1..4).filter_map(|nth| Some(self.tokens.get(self.at + nth)?.text)).collect();
         if words != ["maxseg", "size", "set"] {
-            return Err(at.fault("options of TCP are not read: only `maxseg size set`"));
+            return Err(at.fault("TCP options are not supported: only `maxseg size set`"));
         }
         self.at += 4;
         if self.eat("rt") {
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         } else {
             self.value()?;
         }
-        self.list.warnings.push(at.fault("the MSS that is asked for is left as it is"));
+        self.list.warnings.push(at.fault("the MSS is not changed"));
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         }
         match names.iter().find(|name| !["dnat", "snat"].contains(&name.text)) {
             Some(other) => {
-                Err(other.fault(format!("the status `{}` is not read: only dnat and snat", other.text)))
+                Err(other.fault(format!("the status `{}` is not supported: only dnat and snat", other.text)))
             }
             None => {
                 rule.is_never |= !negated;
@@ -240,16 +240,16 @@ impl<'a> Reader<'a> {
     /// `fib daddr type { local, broadcast }`
     fn fib(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if !(self.eat("daddr") && self.eat("type")) {
-            return Err(at.fault("of routes only `fib daddr type` is read"));
+            return Err(at.fault("of `fib` only `fib daddr type` is supported"));
         }
         let negated = self.eat("!=");
         let names = self.one_or_braced()?;
         let sorts = rule::AddressSorts::of(&names, negated, &self.hook.name)?;
         self.list.warnings.extend(sorts.is_guessed().then(|| at.fault(rule::GUESSED)));
         match draft.rule.family {
-            Family::Any if draft.alternatives.is_some() => {
-                Err(at.fault("say `meta nfproto` in front of it: with pairs and maps it is read of one IP"))
-            }
+            Family::Any if draft.alternatives.is_some() => Err(
+                at.fault("write `meta nfproto` in front of it: concatenations and maps need one IP version")
+            ),
             Family::Any => {
                 let of = |family: Family| {
                     let mut rule = Rule { family, ..Rule::default() };

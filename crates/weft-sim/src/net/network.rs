@@ -283,16 +283,16 @@ impl Net {
             }
             if stats.sent != stats.arrived + stats.lost + way {
                 return Err(format!(
-                    "link {number}: sent is not arrived + lost + on the way: {stats:?}, {way}"
+                    "link {number}: sent is not arrived + lost + in transit: {stats:?}, {way}"
                 ));
             }
         }
-        let under_way = self.packets.under_way() as u64;
-        if under_way != held {
-            return Err(format!("{under_way} packets are under way, and links hold {held}"));
+        let n_in_flight = self.packets.n_in_flight() as u64;
+        if n_in_flight != held {
+            return Err(format!("{n_in_flight} packets are in flight, but links hold {held}"));
         }
         if self.refused > 0 {
-            return Err(format!("{} packets were refused: {PACKETS_MAX} were under way", self.refused));
+            return Err(format!("{} packets were refused: {PACKETS_MAX} were in flight", self.refused));
         }
         Ok(())
     }

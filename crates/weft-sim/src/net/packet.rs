@@ -77,7 +77,7 @@ impl Packets {
     }
 
     /// Number of packets in flight.
-    pub(super) fn under_way(&self) -> usize {
+    pub(super) fn n_in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 }

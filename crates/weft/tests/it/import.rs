@@ -14,7 +14,7 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stdout.is_empty());
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("rules.nft:5:16: `quota` is not read in a rule"), "{told}");
+    assert!(told.contains("rules.nft:5:16: `quota` is not supported in a rule"), "{told}");
     let kept = output(weft(&folder).args(["import", list, "--keep-going", "--table", "edge.ruleset.rules"]));
     assert!(kept.status.success());
     let rows = String::from_utf8(kept.stdout).expect("it is text");

@@ -117,7 +117,7 @@ impl BlockDecoder {
     fn decode_uncached(&mut self, block: &[u8]) -> Result<(Rc<Headers>, Decoded), HpackError> {
         let mut headers = self.take_spare();
         // A spare has no other owner.
-        let list = Rc::get_mut(&mut headers).expect("a list that nobody else holds");
+        let list = Rc::get_mut(&mut headers).expect("a spare has no other owner");
         let decoded = self.decoder.decode(block, list)?;
         Ok((headers, decoded))
     }
