@@ -83,7 +83,8 @@ fn compare(stored: &Counts, now: &Counts) -> Comparison {
             lines.push(format!("{name}: {before:.0} -> {count:.0}, {:+.1} %, {word}", change * 100.0));
         }
     }
-    lines.extend(stored.keys().filter(|name| !now.contains_key(*name)).map(|name| format!("{name}: missing")));
+    lines
+        .extend(stored.keys().filter(|name| !now.contains_key(*name)).map(|name| format!("{name}: missing")));
     Comparison { lines, n_higher }
 }
 
