@@ -531,7 +531,7 @@ pub fn firewall_lists(data: &[u8]) {
 
 /// Statements on tables of a running network: any text gives statements or faults, and their expressions on a row are
 /// evaluated or refused.
-pub fn questions(data: &[u8]) {
+pub fn queries(data: &[u8]) {
     struct Tables;
     impl Resolver for Tables {
         fn text(&mut self, _path: &str, _from: Option<&str>) -> Result<String, String> {

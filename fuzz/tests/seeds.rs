@@ -252,7 +252,7 @@ fn proto_files_accept_or_refuse() {
 
 /// If this fails, a query can crash a node, or execute a statement in part.
 #[test]
-fn questions_accept_or_refuse() {
+fn queries_accept_or_refuse() {
     let seeds = [
         "SELECT rank, net AS n, x * 2.0 FROM rules WHERE '10.1.2.3' IN net AND name LIKE 'a%' ORDER BY n DESC LIMIT 3;",
         "INSERT OR REPLACE INTO rules (rank, n, may) VALUES (1, -5, TRUE), (2, 7, FALSE);",
@@ -260,7 +260,7 @@ fn questions_accept_or_refuse() {
         "DELETE FROM rules WHERE x IS NULL; SELECT count(*) FROM rules",
         "SELECT name, sum(n), avg(x) AS a, argmax(net, rank) FROM rules GROUP BY name ORDER BY a DESC",
     ];
-    run(questions, seeds.map(|seed| seed.as_bytes().to_vec()).into());
+    run(queries, seeds.map(|seed| seed.as_bytes().to_vec()).into());
 }
 
 /// If this fails, an IR file can crash its reader.
