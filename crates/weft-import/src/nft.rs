@@ -256,8 +256,8 @@ impl<'a> Reader<'a> {
                 "table" => self.table(begun),
                 "flush" if !is_of_part && !self.has_table => self.skip_from(begun),
                 "flush" => {
-                    let reason = "`flush` is read as the first of a list, of all or a table: give what \
-                                  `nft list ruleset` prints";
+                    let reason = "`flush` of all or of a table is only supported in front of a list: pass \
+                                  the output of `nft list ruleset`";
                     self.refuse(token.fault(reason), begun);
                 }
                 other => {

@@ -353,7 +353,7 @@ fn comment_words_are_not_targets() {
     for (rule, reason) in [
         (
             "-A FORWARD -p tcp -m multiport --ports 22 -m multiport --ports 80 -j ACCEPT",
-            "`--ports` is asked for twice",
+            "`--ports` is given twice",
         ),
         ("-A FORWARD ! -j ACCEPT", "`!` is not supported for `-j`"),
         ("-A FORWARD -j ACCEPT -j LOG", "a rule has one target"),
@@ -430,10 +430,10 @@ fn interface_patterns_match_nft() {
 fn handwritten_syntax_is_refused() {
     for (rule, reason) in [
         ("tcp dport > 22-30 accept", "expected a single port"),
-        ("tcp dport vmap < 1024", "maps are read behind `vmap`"),
-        ("ip saddr 10.0.0.1 continue drop", "nothing is read behind `continue`"),
-        ("ct state vmap { invalid : drop } accept", "nothing is read behind `vmap`"),
-        ("tcp dport vmap { 22, 23 : drop }", "`22` stands there without what becomes"),
+        ("tcp dport vmap < 1024", "a map follows `vmap`"),
+        ("ip saddr 10.0.0.1 continue drop", "unexpected text after `continue`"),
+        ("ct state vmap { invalid : drop } accept", "unexpected text after `vmap`"),
+        ("tcp dport vmap { 22, 23 : drop }", "`22` has no verdict"),
     ] {
         assert!(reasons(&of_nft(rule, "")).contains(reason), "{rule}: {}", reasons(&of_nft(rule, "")));
     }

@@ -107,7 +107,7 @@ fn unknown_text_has_a_line() {
     assert_eq!(nft("tcp flags & (fin|sin) == fin drop"), ["4:15: `sin` is not a TCP flag"]);
     assert_eq!(nft("jump other"), ["4:8: there is no chain `other` in table `f`"]);
     assert_eq!(nft("jump c"), ["4:1: chains call each other more than 16 deep"]);
-    assert_eq!(nft("accept drop"), ["4:10: nothing is read behind `accept`"]);
+    assert_eq!(nft("accept drop"), ["4:10: unexpected text after `accept`"]);
     let iptables = |rule: &str| {
         let text = format!("*filter\n:FORWARD DROP [0:0]\n-A FORWARD {rule}\nCOMMIT\n");
         import(&text, None, &Hook::default()).faults.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -189,7 +189,7 @@ fn rows_of_a_rule_are_limited() {
     let text =
         format!("table ip f {{ chain c {{ type filter hook forward priority 0; policy drop;\n{rule}\n}} }}");
     let list = import(&text, None, &Hook::default());
-    assert_eq!(list.faults[0].reason, "the rule would be 90000 rows, and may be 65536");
+    assert_eq!(list.faults[0].reason, "the rule would have 90000 rows; the limit is 65536");
 }
 
 /// If this fails, a damaged list stops the reader early.
@@ -610,11 +610,15 @@ fn split_chains_and_sets_are_joined() {
     assert_eq!(short(&goes_on), ["'1.2.3.4/32', 0, 0, 'line 4'"]);
     let flushed = |what: &str| faults(&format!("{}flush {what}\n", of_nft("drop", "accept")));
     for what in ["set inet f p", "chain inet f c", "table inet f", "ruleset"] {
-        assert!(flushed(what)[0].starts_with("7:1: `flush` is read as the first of a list"), "{what}");
+        assert!(
+            flushed(what)[0]
+                .starts_with("7:1: `flush` of all or of a table is only supported in front of a list"),
+            "{what}"
+        );
     }
     assert_eq!(faults(&format!("flush ruleset\n{}", of_nft("drop", "accept"))), [""; 0]);
     let two = format!("{0}{0}", of_iptables("-A FORWARD -s 10.0.0.1 -j ACCEPT"));
-    assert_eq!(faults(&two), ["5:1: a second table filter, after that of line 1: only one is read"]);
+    assert_eq!(faults(&two), ["5:1: a second table filter, after the one on line 1: only one is supported"]);
     let outside = format!("-A FORWARD -s 10.0.0.1 -j DROP\n{}", of_iptables(""));
     assert_eq!(faults(&outside).len(), 1);
     assert_eq!(faults(&of_iptables("-A FORWARD -s 10.0.0.1 \\\n-j DROP")).len(), 2, "no line goes on");
