@@ -186,7 +186,7 @@ pub struct Refused {
     pub text: String,
     /// The diagnostics as data: a list; empty if the program is correct.
     pub diagnostics: serde_json::Value,
-    /// The version that keeps running; 0 if no node answered.
+    /// The version that keeps running; 0 without a node.
     pub version: u64,
     /// What has to change before the node accepts the program.
     #[serde(default)]
@@ -318,7 +318,7 @@ pub struct TableStatus {
     pub rows_max: u64,
     /// Current size in bytes.
     pub bytes: u64,
-    /// Evicted rows for which ON EVICT did not run, because its queue was full.
+    /// Evicted rows for which ON EVICT did not run, because no slot was free to keep the row for it.
     #[serde(default)]
     pub evicted_untold: u64,
     /// Controller rows that the TTL removed.
@@ -420,7 +420,7 @@ pub struct Port {
     pub sent_bytes: u64,
     /// Packets that the port dropped, by reason. `overrun`: they arrived faster than the node read them, or exceed the
     /// buffers of an XDP port. `refused_in`. `refused_out`: the device cannot send them, or is down. `port_full`: too
-    /// many were queued. `device_gone`: the device is gone or down, and a link sends to it.
+    /// many were queued. `device_gone`: it is gone or down, with ON FAILURE DROP of a link.
     pub dropped: BTreeMap<String, u64>,
     /// The port delivers no more packets: its capture has ended, or it is write-only.
     #[serde(default)]
@@ -496,7 +496,7 @@ pub struct Link {
     pub waited_us: [f64; 3],
     /// Drops and marks by source line, for all queues that the link has had.
     pub lines: Vec<QueueVerdict>,
-    /// Partitions that hold packets or are ordered, then recently used ones; the first 64 of each level.
+    /// Partitions that hold packets or are in the order, and those that once were; the first 64 of each level.
     pub partitions: Vec<QueuePartition>,
 }
 
