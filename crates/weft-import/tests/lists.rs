@@ -113,7 +113,7 @@ fn unknown_text_has_a_line() {
         import(&text, None, &Hook::default()).faults.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(iptables("-m recent --set -j ACCEPT"), ["3:15: the match `recent` is not supported"]);
-    let nat = "makes other addresses, and stands in";
+    let nat = "translates addresses, and belongs in";
     assert!(nft("masquerade")[0].contains(nat), "{:?}", nft("masquerade"));
     assert!(iptables("-j DNAT --to-destination 10.0.0.1")[0].contains(nat));
     assert_eq!(
@@ -272,7 +272,7 @@ fn concatenations_need_paired_keys() {
     assert_eq!(faults(&of_nft("drop", "iifname { \"lan\" . \"wan\" } accept")), pair(11));
     assert_eq!(faults(&of_nft("drop", "iifname \"lan\" . \"wan\" accept")), pair(9));
     for (rule, fault) in [
-        ("ip saddr . tcp dport { 10.0.0.1 } accept", "4:24: of so many keys"),
+        ("ip saddr . tcp dport { 10.0.0.1 } accept", "4:24: an element needs a value for each key"),
         (
             "ip saddr . tcp dport != { 10.0.0.1 . 22 } accept",
             "4:22: `!=` is not supported for concatenations",
@@ -440,8 +440,8 @@ fn narrower_meaning_is_a_warning() {
         ("limit rate over 10 mbytes/second burst 1 mbytes drop", 0, "rates are not supported"),
         ("limit rate 3/minute log prefix \"x\"", 0, ""),
         ("ct status dnat accept", 0, ""),
-        ("meta mark 0x1 accept", 0, "all have the mark 0"),
-        ("meta mark & 0xff != 0x1 accept", 1, "all have the mark 0"),
+        ("meta mark 0x1 accept", 0, "all packets have the mark 0"),
+        ("meta mark & 0xff != 0x1 accept", 1, "all packets have the mark 0"),
         ("meta mark set 0x1 accept", 1, "`meta mark set` is left out"),
         ("tcp flags syn tcp option maxseg size set rt mtu", 0, "the MSS"),
         ("fib daddr type local drop", 0, ""),
