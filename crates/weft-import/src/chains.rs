@@ -1,9 +1,9 @@
 //! Flattens chains that call each other into the rows of one list: each rule of a called chain also gets the conditions
 //! of the calling rule.
 //!
-//! Rows have no RETURN. For packets that RETURN in the middle of a chain, the statements behind the call come once
-//! more, in front of the rest of the chain, followed by their final verdict. From there on, rules for these packets
-//! alone are left out.
+//! Rows have no RETURN. If packets RETURN in the middle of a chain, the statements behind the call come once more for
+//! them, in front of the rest of the chain. Their final verdict follows. From there on, rules for these packets alone
+//! are left out.
 //!
 //! A hook may have several base chains, in order of priority. A packet that one accepts goes on to the next; a packet
 //! that one drops is gone. The output port is known to the rows of every base chain.

@@ -65,9 +65,9 @@ fn codel_and_fq_codel_match_ns_3() {
 ///
 /// PIE starts without a burst allowance, grants one at the first packet, and again after the queue was short for 1.5 s.
 /// The timer of a flow's PIE starts with its first packet, and consumes 15 ms of the first allowance. Linux's addition
-/// for delays of more than 250 ms is missing. COBALT treats an overflow as an event of both BLUE and CoDel, keeps the
-/// time of BLUE's last change in 32 bits, and computes square roots by Newton steps in 32 bits, the first sixteen from
-/// a table.
+/// for delays of more than 250 ms is missing. COBALT treats an overflow as an event of both BLUE and CoDel. It keeps
+/// the time of BLUE's last change in 32 bits. It computes square roots by Newton steps in 32 bits, the first sixteen
+/// from a table.
 const PROGRAMS: &str = "
 CREATE QUEUE pie_of_ns3 (packets U32 = 1000, first INTERVAL = '150 ms') AS
   VAR chance F64;

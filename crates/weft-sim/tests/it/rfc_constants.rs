@@ -130,8 +130,8 @@ fn codel_keeps_the_last_mtu() {
 
 // ---- RFC 8290: FQ-CoDel ------------------------------------------------------------------------------------------
 
-/// If this fails, FQ-CoDel holds more or less than 10240 packets, or with one more packet does not drop 64 from the
-/// head of the flow with the most bytes (RFC 8290, sections 4.1 and 5.2.3).
+/// If this fails, FQ-CoDel does not hold 10240 packets. With one more packet it must drop 64 from the head of the flow
+/// with the most bytes (RFC 8290, sections 4.1 and 5.2.3).
 #[test]
 fn fq_codel_limits_match_rfc() {
     let mut queue = queue("fq_codel", "");
@@ -346,8 +346,8 @@ fn growing(to: u64, n: usize) -> Vec<u64> {
     (1..=n as u64).map(|nth| (nth * 15 * MS - MS).min(to)).collect()
 }
 
-/// If this fails, QDELAY_REF or T_UPDATE is not 15 ms, alpha not 1/8, beta not 1 1/4, a row of the table is wrong
-/// (RFC 8033, section 4.2 and appendix A), or an update adds more than 2 % above 10 % (5.5).
+/// If this fails, a constant is wrong: QDELAY_REF or T_UPDATE of 15 ms, alpha of 1/8, beta of 1 1/4, or a row of the
+/// table (RFC 8033, section 4.2 and appendix A). Or an update adds more than 2 % above 10 % (5.5).
 #[test]
 fn pie_probability_matches_table() {
     // Near the target for long, then far above it: this uses all rows of the table.
@@ -518,9 +518,9 @@ fn dual_waits() -> [Vec<u64>; 5] {
         .map(|waits: Vec<u64>| waits.into_iter().map(|ms| ms * MS).collect())
 }
 
-/// If this fails, the target is not 15 ms, Tupdate not 16 ms, alpha not 0.16 or beta not 3.2 (RFC 9332, appendix A.1),
-/// classic packets are not dropped by the square of the base probability, or L4S packets are not marked by twice of it
-/// (k = 2).
+/// If this fails, a constant is wrong: the target of 15 ms, Tupdate of 16 ms, alpha of 0.16 or beta of 3.2 (RFC 9332,
+/// appendix A.1). Or classic packets are not dropped by the square of the base probability, or L4S packets are not
+/// marked by twice of it (k = 2).
 #[test]
 fn dualpi2_coupling_matches_rfc() {
     // A Tupdate of 16 ms is longer than a sojourn time of 15 ms from the queue's start.
@@ -582,8 +582,8 @@ fn dualpi2_follows_longer_sojourn() {
     }
 }
 
-/// If this fails, L4S packets are not marked from 1 ms on (RFC 9332, appendix A.1, has a ramp from 0.8 to 1.2 ms, which
-/// may be a step), or a single queued packet is marked (Th_len in A.2).
+/// If this fails, L4S packets are not marked from 1 ms on, or a single queued packet is marked (Th_len in A.2). RFC
+/// 9332, appendix A.1, has a ramp from 0.8 to 1.2 ms, which may be a step.
 #[test]
 fn dualpi2_marks_l4s_from_1_ms() {
     for (n, wait, disposition) in [(2, MS - 1, 0), (2, MS, 1), (1, 10 * MS, 0)] {

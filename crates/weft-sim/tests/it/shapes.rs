@@ -34,8 +34,8 @@ fn long_share(queue: fn() -> Box<dyn Discipline>) -> f64 {
     rates[0] / 10e6
 }
 
-/// If this fails, a flow through many bottlenecks gets as much from FIFO queues, where it loses at each of them, as
-/// from fair queues, which give it its share at each.
+/// If this fails, FIFO queues give a flow through many bottlenecks as much as fair queues. It loses packets at each
+/// FIFO queue, and gets its share at each fair queue.
 #[test]
 fn fair_queue_serves_long_path() {
     let fifo = long_share(|| Box::new(Fifo::new(50)));

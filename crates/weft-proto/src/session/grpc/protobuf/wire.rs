@@ -1,7 +1,7 @@
 //! Protobuf's wire format: tags, varints, lengths, and skipping of unknown fields.
 //!
-//! Source: <https://protobuf.dev/programming-guides/encoding/>. Where decoders differ (a tag or a varint that does not
-//! fit its type), this module is strict, so that no later reader sees a value that we did not see.
+//! Source: <https://protobuf.dev/programming-guides/encoding/>. Decoders differ on a tag or a varint that does not fit
+//! its type. This module refuses it, so that no later reader sees a value that we did not see.
 
 use core::fmt;
 

@@ -46,8 +46,8 @@ pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
 /// PINGs that a client sends at its keepalive interval while the server sends neither HEADERS nor DATA. Further ones
 /// are at least [`PING_INTERVAL_MIN`] apart.
 ///
-/// Common gRPC servers record a strike for each PING within that time of the last, clear their strikes when they send
-/// HEADERS or DATA, and end the connection with ENHANCE_YOUR_CALM at the third strike
+/// Common gRPC servers record a strike for each PING within that time of the last. They clear their strikes when they
+/// send HEADERS or DATA, and end the connection with ENHANCE_YOUR_CALM at the third
 /// (<https://github.com/grpc/grpc/blob/master/doc/keepalive.md>).
 pub const QUICK_PINGS_MAX: u8 = 2;
 /// See [`QUICK_PINGS_MAX`].
