@@ -560,7 +560,7 @@ fn decision(
             Some(verdict) => Decision::Of(verdict, Answer::default()),
             None if TRANSLATES.contains(&target) => {
                 return Err(value.fault(format!(
-                    "the target `{target}` translates addresses, and belongs in the table nat: a filter cannot translate"
+                    "the target `{target}` translates addresses, and belongs in the table nat"
                 )));
             }
             None => {
