@@ -1,4 +1,4 @@
-//! Generates the messages and stubs of `proto/cart.proto`, with a compiler in Rust: no `protoc` is needed.
+//! Generates the messages and stubs of `proto/cart.proto` with a compiler in Rust; `protoc` is not needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

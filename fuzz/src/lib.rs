@@ -1,9 +1,10 @@
-//! What the fuzz targets do with their bytes.
+//! The bodies of the fuzz targets.
 //!
 //! With a nightly toolchain and cargo-fuzz: `cargo +nightly fuzz run --features libfuzzer -a h2_frames`. With stable
-//! Rust, `cargo test -p weft-fuzz` runs every body on seeds and random changes of them.
+//! Rust,
+//! `cargo test -p weft-fuzz` runs every body on seeds and random mutations of them.
 //!
-//! A body panics if a law is broken: bytes from the network or from a user may be refused, and nothing else.
+//! A body panics if an invariant is violated. It may refuse any input.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,16 +43,16 @@ use weft_proto::session::grpc::protobuf::{EditValue, ListsBuilder, SLOTS_MAX, Wa
 use weft_proto::session::grpc::{Deframer, header};
 use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
 use weft_proto::session::http2::{Config, Connection, ErrorCode, Event, Headers};
-use weft_schema::{Fault, Found, Source, compile, from_descriptors};
+use weft_schema::{Fault, ImportLookup, Source, compile, from_descriptors};
 
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
 
-/// Largest program that is tried; the front end's own limit is far above.
+/// Maximum size of a program; the front end's own limit is far above.
 const PROGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Lexer, parser and formatter: any text gives a tree and diagnostics; what is free of faults keeps its tree when
-/// it is formatted, and formatting it again changes nothing.
+/// Lexer, parser and formatter: any text gives a tree and diagnostics. Formatting a correct program keeps its tree, and
+/// is idempotent.
 pub fn lang_parse(data: &[u8]) {
     let Some(text) = program(data) else { return };
     let mut sources = SourceMap::new();
@@ -66,16 +67,20 @@ pub fn lang_parse(data: &[u8]) {
     let mut again = SourceMap::new();
     let Ok(again_file) = again.add("fuzz.weft", once.as_str()) else { return };
     let (tree_again, faults) = parser::parse(&again, again_file);
-    assert!(faults.is_empty(), "formatting broke it: {faults:?}\n{once}");
-    // Spans are not shown in this form: they may differ.
+    assert!(
+        faults.is_empty(),
+        "formatting broke it: {faults:?}\
+{once}"
+    );
+    // This form does not show spans, which may differ.
     assert_eq!(format!("{tree:#?}"), format!("{tree_again:#?}"), "formatting changed the tree");
     assert_eq!(format(&again, again_file).as_deref(), Some(once.as_str()), "formatting is not idempotent");
 }
 
-/// The whole front end on one file whose imports are not there.
+/// The whole front end on one file with missing imports.
 pub fn lang_check(data: &[u8]) {
-    struct Alone<'t>(&'t str);
-    impl Resolver for Alone<'_> {
+    struct SingleFile<'t>(&'t str);
+    impl Resolver for SingleFile<'_> {
         fn text(&mut self, _path: &str, from: Option<&str>) -> Result<String, String> {
             match from {
                 None => Ok(self.0.to_owned()),
@@ -88,12 +93,12 @@ pub fn lang_check(data: &[u8]) {
         }
     }
     let Some(text) = program(data) else { return };
-    let (network, diagnostics, _) = weft_lang::check("fuzz.weft", &mut Alone(text));
+    let (network, diagnostics, _) = weft_lang::check("fuzz.weft", &mut SingleFile(text));
     assert!(network.is_some() || !diagnostics.is_empty(), "a refusal gives its reason");
 }
 
-/// A connection that is fed anything in any pieces, as a server or as a client. What it must hold stays bounded,
-/// and an owner that does what its events suggest never gets it into a panic.
+/// A connection with arbitrary input in arbitrary chunks, as a server or as a client. Its memory stays bounded, and an
+/// owner that responds to its events never makes it panic.
 pub fn h2_frames(data: &[u8]) {
     let Some((&mode, data)) = data.split_first() else { return };
     let Some((&step, data)) = data.split_first() else { return };
@@ -107,8 +112,14 @@ pub fn h2_frames(data: &[u8]) {
     }
     let mut input: Vec<u8> = Vec::new();
     if is_server && mode & 4 != 0 {
-        // Most inputs would end at the preface.
-        input.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        // Without this, most inputs would end at the preface.
+        input.extend_from_slice(
+            b"PRI * HTTP/2.0\r\
+\r\
+SM\r\
+\r\
+\0\0\0\x04\0\0\0\0\0",
+        );
     } else if !is_server && mode & 4 != 0 {
         input.extend_from_slice(b"\0\0\0\x04\0\0\0\0\0");
     }
@@ -117,7 +128,7 @@ pub fn h2_frames(data: &[u8]) {
     }
     for piece in data.chunks(usize::from(step).max(1)) {
         input.extend_from_slice(piece);
-        // Some peers acknowledge our settings and are then slow enough for the other timers to run out.
+        // Some peers acknowledge our settings and are then slow enough for the other timers to expire.
         let pace_ms = if mode & 128 == 0 { 1 } else { 5_000 };
         now += Interval::from_millis(i64::from(mode >> 4) * pace_ms);
         let mut taken = 0;
@@ -149,30 +160,32 @@ pub fn h2_frames(data: &[u8]) {
     h2.go_away(now, ErrorCode::NoError);
 }
 
-/// What an owner does about an event. It never releases the data of stream 5.
-enum Act {
+/// An owner's response to an event. It never releases the data of stream 5.
+enum OwnerAction {
     Respond(u32),
     Release(u32, u32),
 }
 
-fn owned(event: &Event<'_>, open: &mut BTreeSet<u32>) -> Option<Act> {
+fn owned(event: &Event<'_>, open: &mut BTreeSet<u32>) -> Option<OwnerAction> {
     match event {
-        Event::Headers { stream, .. } => open.insert(*stream).then_some(Act::Respond(*stream)),
-        Event::Data { stream, flow_len, .. } if *stream != 5 => Some(Act::Release(*stream, *flow_len)),
+        Event::Headers { stream, .. } => open.insert(*stream).then_some(OwnerAction::Respond(*stream)),
+        Event::Data { stream, flow_len, .. } if *stream != 5 => {
+            Some(OwnerAction::Release(*stream, *flow_len))
+        }
         _ => None,
     }
 }
 
-fn answer(h2: &mut Connection, act: Act, mode: u8) {
+fn answer(h2: &mut Connection, act: OwnerAction, mode: u8) {
     match act {
-        Act::Respond(stream) => {
+        OwnerAction::Respond(stream) => {
             let _ = h2.send_headers(stream, &response(), mode & 8 != 0);
             let _ = h2.send_data(stream, b"12345", &[7; 40_000], mode & 2 != 0);
             if mode & 16 != 0 {
                 h2.reset(stream, ErrorCode::Cancel);
             }
         }
-        Act::Release(stream, n) => h2.release(stream, n),
+        OwnerAction::Release(stream, n) => h2.release(stream, n),
     }
 }
 
@@ -192,7 +205,7 @@ fn response() -> Rc<Headers> {
     list(&[(":status", "200"), ("content-type", "application/grpc")])
 }
 
-/// Header blocks, one after the other, through one decoder; what it takes survives our own encoder.
+/// A decoder for a sequence of header blocks. Decoded lists survive our own encoder.
 pub fn hpack(data: &[u8]) {
     let mut decoder = BlockDecoder::new(4096, 16 << 10);
     let (mut encoder, mut mirror) = (BlockEncoder::new(), BlockDecoder::new(4096, 64 << 10));
@@ -205,12 +218,12 @@ pub fn hpack(data: &[u8]) {
         assert!(headers.list_bytes() <= 16 << 10);
         let mut encoded = Vec::new();
         encoder.encode(&headers, &mut encoded);
-        let again = mirror.decode(&encoded).expect("what we encode is HPACK").expect("and no larger");
+        let again = mirror.decode(&encoded).expect("encoded blocks are valid HPACK").expect("and no larger");
         assert!(headers.iter().map(|(n, v, _)| (n, v)).eq(again.iter().map(|(n, v, _)| (n, v))));
     }
 }
 
-/// A payload that the walk accepts can be rewritten, and the result says what was written.
+/// A payload that the walk accepts can be rewritten, and the result contains the written values.
 pub fn protobuf_walk(data: &[u8]) {
     let schema = schema();
     protobuf_lists(&schema, data);
@@ -227,7 +240,7 @@ pub fn protobuf_walk(data: &[u8]) {
     let mut out = Vec::new();
     walk.rewrite(data, &edits, &mut out).expect("these values fit a well-formed message");
     let mut again = ([Slot::default(); 8], InputSet::EMPTY);
-    walk.run(&out, &mut again.0, &mut again.1).expect("what we write is well-formed");
+    walk.run(&out, &mut again.0, &mut again.1).expect("written messages are well-formed");
     let bytes = |slot: usize| &out[again.0[slot].a as usize..][..again.0[slot].b as usize];
     assert_eq!((bytes(0), again.0[1].a, bytes(3)), (&b"bob"[..], 77, &b"deep"[..]));
     assert_eq!(
@@ -239,7 +252,7 @@ pub fn protobuf_walk(data: &[u8]) {
     walk.rewrite(&out, &[(0, EditValue::Clear)], &mut cleared).expect("a field can be cleared");
 }
 
-/// The cells of lists point into the list, and it has none if there are too many elements.
+/// The cells of lists point into the list; a list with too many elements has none.
 fn protobuf_lists(schema: &Schema, data: &[u8]) {
     const MAX: u64 = 3;
     let mut builder = ListsBuilder::new(schema, 0);
@@ -267,7 +280,7 @@ fn protobuf_lists(schema: &Schema, data: &[u8]) {
     assert!(slots[2].a <= 1 && present == (0..3_usize).collect(), "a list is always there");
 }
 
-/// Messages do not depend on how their bytes were cut.
+/// The chunking of the input does not change messages.
 pub fn grpc_deframe(data: &[u8]) {
     let Some((&step, data)) = data.split_first() else { return };
     let limit = 1 << 16;
@@ -299,7 +312,7 @@ pub fn grpc_deframe(data: &[u8]) {
     assert_eq!(header::parse_message(&out), text);
 }
 
-/// Capture files do not depend on how their bytes were cut; what is read can be written and read again.
+/// The chunking of the input does not change the packets. Packets survive writing and reading.
 pub fn capture(data: &[u8]) {
     let Some((&step, file)) = data.split_first() else { return };
     let whole = read_capture(file, usize::MAX);
@@ -311,7 +324,7 @@ pub fn capture(data: &[u8]) {
         let original_length = Some(*original_length);
         let packet =
             Packet { at: Time(at.0.max(0)), interface: 0, original_length, bytes, comments: &comments };
-        writer.write(&packet, &mut out).expect("what was read can be written");
+        writer.write(&packet, &mut out).expect("read packets can be written");
     }
     let (again, end) = read_capture(&out, usize::MAX);
     assert_eq!(end, Ok(whole.0.len() as u64));
@@ -322,13 +335,32 @@ pub fn capture(data: &[u8]) {
 
 /// Ethernet, IPv4 and UDP, in the text form of the IR.
 const FRAMES: &str = include_str!("../../tests/ir/frames.ir");
-/// One hop less; what has none left is dropped. The destination is set, and what arrives is copied to all.
-const HOP: &str = "element \"hop\" \"hop\"\nhandler request function \"hop\" {\nblock0:\n v0: int = input in2\n \
-    v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\nblock1:\n drop ; line 7\nblock2:\n \
-    v3: int = sub v0, v1\n set_input in2, v3\n v4: bytes = bytes \"\\x0a\\x00\\x00\\x09\"\n set_input in4, v4\n \
-    set_input in7, v3\n v5: bytes = bytes \"*\"\n mirror v5\n forward\n}\n";
+/// Decrements the hop limit, and drops packets with none left. Sets the destination, and copies arrivals to all.
+const HOP: &str = "element \"hop\" \"hop\"\
+handler request function \"hop\" {\
+block0:\
+ v0: int = input in2\
+ \
+    v1: int = int 1\
+ v2: bool = icmp.ule v0, v1\
+ branch v2, block1, block2\
+block1:\
+ drop ; line 7\
+block2:\
+ \
+    v3: int = sub v0, v1\
+ set_input in2, v3\
+ v4: bytes = bytes \"\\x0a\\x00\\x00\\x09\"\
+ set_input in4, v4\
+ \
+    set_input in7, v3\
+ v5: bytes = bytes \"*\"\
+ mirror v5\
+ forward\
+}\
+";
 
-/// Elements that take headers off and put others on, and look at what is left.
+/// Elements that remove headers, add others, and read the rest.
 const TUNNELS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT enter ON packet AS ON PACKET
     LET source = coalesce(ipv4.src, '10.0.0.1');
@@ -346,9 +378,8 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
-/// An element that asks for facts of a frame and for ports, in tunnels as well, which later fragments have of the
-/// first, and sets one; in front of one that takes packets out of tunnels and from behind labels, and again behind it
-/// and behind another such.
+/// An element that reads frame properties and ports, in tunnels as well, and sets one of them. Later fragments get
+/// these from the first. Elements that remove tunnels and labels are between its three instances.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
@@ -363,7 +394,7 @@ CREATE ELEMENT opened ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS closed -> opened -> closed AS again -> opened AS further -> closed AS last; END;";
 
-/// The wire formats of the library.
+/// The library's protocol definitions.
 struct Formats;
 
 impl Resolver for Formats {
@@ -397,8 +428,8 @@ fn chain_of(path: &str) -> ChainProgram {
     lower(&network, 0, &LowerOptions { workers: 1 }).unwrap_or_else(|why| panic!("{why:?}"))
 }
 
-/// The packet path: any frames, in batches of any size, pass a chain that rewrites them. Each leaves or is counted, no
-/// buffer is lost, and a checksum that was right is right.
+/// The packet path: arbitrary frames in batches of any size pass a chain that rewrites them. Each frame is sent or
+/// counted, no buffer is lost, and correct checksums stay correct.
 pub fn packet_path(data: &[u8]) {
     let program = parse_program(&format!("{FRAMES}{HOP}")).expect("it is in the form");
     pass(
@@ -406,7 +437,7 @@ pub fn packet_path(data: &[u8]) {
         data,
         |_, _| {},
         |bytes| {
-            // The program knows no tags.
+            // The program does not support tags.
             let is_ipv4 = bytes.get(12..14) == Some(&[8, 0][..]);
             if let Some(packet) = IpPacket::of_frame(bytes, false).filter(|_| is_ipv4) {
                 let words = packet.header().chunks(2);
@@ -417,13 +448,13 @@ pub fn packet_path(data: &[u8]) {
     );
 }
 
-/// The same for a chain that changes the headers of frames, some of which stand for several packets: two bytes
-/// behind a packet say for which.
+/// The same for a chain that changes headers, with some frames that stand for several packets: two bytes after a packet
+/// select the form.
 pub fn packet_tunnels(data: &[u8]) {
     pass(TUNNELLED.clone(), data, read_offload, |_| {});
 }
 
-/// The same for a chain that asks for ports, in tunnels as well, which fragments have of others or wait for.
+/// The same for a chain that reads ports, in tunnels as well; fragments get them from others or wait for them.
 pub fn packet_fragments(data: &[u8]) {
     pass(FRAGMENTED.clone(), data, |_, _| {}, |_| {});
 }
@@ -441,8 +472,8 @@ fn read_offload(frame: &mut Frame, data: &mut &[u8]) {
     frame.meta.offload.gso = Some(Gso { kind, size: u16::from(says & !3), has_ecn: false });
 }
 
-/// Runs frames through a chain in batches of as many as the first byte says. A packet is a byte of its length and its
-/// bytes, and what `read_meta` takes.
+/// Runs frames through a chain, in batches of the size in the first byte. A packet is a length byte, its bytes, and the
+/// input of `read_meta`.
 fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]), look: impl Fn(&[u8])) {
     let Some((&batch, mut data)) = data.split_first() else { return };
     let mut staged = StateStore::new(1, HashKey::from_seed(1)).stage();
@@ -472,7 +503,7 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
             }
         }
     }
-    // What still waits for the first of its packet is dropped now.
+    // Fragments that still wait for their first fragment are lost now.
     engine.close(&mut pool);
     let stats = engine.stats();
     let ended: u64 = stats.chains[0].ends.iter().map(|end| end.n).sum();
@@ -484,18 +515,18 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
     assert_eq!(pool.in_use(), 0);
 }
 
-/// A `.proto` file that imports itself and the well-known types, or a descriptor set: a schema whose messages can be
-/// walked, or a fault with a place in the text.
+/// A `.proto` file that imports itself and the well-known types, or a descriptor set. The result is a schema whose
+/// messages can be walked, or a fault with a location in the text.
 pub fn proto_files(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let source = |name: &str| Source { name: name.to_owned(), text: text.as_ref().into() };
     let mut find = |path: &str| match path {
-        "b.proto" => Found::File(source("b.proto")),
-        _ => Found::Missing("it is not there".to_owned()),
+        "b.proto" => ImportLookup::File(source("b.proto")),
+        _ => ImportLookup::Missing("it is not there".to_owned()),
     };
     let compiled = compile(source("a.proto"), &mut find);
-    if let Err(Fault { place: Some(place), .. }) = &compiled {
-        assert!(place.source.text.get(place.range.clone()).is_some(), "a fault is in the text");
+    if let Err(Fault { location: Some(location), .. }) = &compiled {
+        assert!(location.source.text.get(location.range.clone()).is_some(), "a fault is in the text");
     }
     for schema in compiled.into_iter().chain(from_descriptors(data)) {
         for (at, message) in schema.messages.iter().enumerate() {
@@ -509,8 +540,7 @@ pub fn proto_files(data: &[u8]) {
     }
 }
 
-/// Lists of firewalls: any text becomes rows or faults, no more of either than there may be, and each fault has a place
-/// in the text.
+/// Firewall lists: any text becomes rows or faults, within the limits, and each fault has a position in the text.
 pub fn firewall_lists(data: &[u8]) {
     let Some((&format, text)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(text);
@@ -528,9 +558,9 @@ pub fn firewall_lists(data: &[u8]) {
     }
 }
 
-/// Statements on tables of a running network: any text gives statements or faults, and what they ask of a row is
-/// worked out or refused.
-pub fn questions(data: &[u8]) {
+/// Statements on tables of a running network: any text gives statements or faults, and their expressions on a row are
+/// evaluated or refused.
+pub fn queries(data: &[u8]) {
     struct Tables;
     impl Resolver for Tables {
         fn text(&mut self, _path: &str, _from: Option<&str>) -> Result<String, String> {
@@ -572,7 +602,7 @@ pub fn questions(data: &[u8]) {
             StatementKind::Insert { .. } => Vec::new(),
         };
         for expr in exprs {
-            // An error is told to who asked.
+            // The querying client gets the error.
             let _ = fold_at(expr, row, Time(0));
         }
     }
@@ -602,19 +632,19 @@ fn read_capture(file: &[u8], step: usize) -> (Vec<Captured>, Result<u64, ReadErr
     (packets, end)
 }
 
-/// The text form of chains: any text is read or refused, what was read is written and reads back the same, and the
-/// verifier has an opinion on it.
+/// The text form of chains: any text is read or refused. A chain that was read survives writing and reading, and the
+/// verifier accepts or refuses it.
 pub fn ir_text(data: &[u8]) {
     let Some(text) = program(data) else { return };
     let Ok(chain) = parse_program(text) else { return };
     let _ = verify_program(&chain);
     let written = write_program(&chain);
-    let again = parse_program(&written).expect("what is written reads back");
+    let again = parse_program(&written).expect("written files can be read");
     assert_eq!(format!("{again:?}"), format!("{chain:?}"));
 }
 
-/// The native functions: the first byte chooses one, the rest is what it is given. No bytes make it panic or give more
-/// than the limit, and what an inverse is for, it does.
+/// The native functions: the first byte selects one, the rest is its argument. No argument makes it panic or exceed the
+/// limit, and inverse functions are inverse.
 pub fn natives(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else { return };
     let info = &NATIVES[usize::from(which) % NATIVES.len()];
@@ -636,7 +666,7 @@ pub fn natives(data: &[u8]) {
     }
 }
 
-/// The bytes that [`natives`] takes for a function of this name.
+/// The input of [`natives`] for a function with this name.
 pub fn native_seed(name: &str, data: &[u8]) -> Vec<u8> {
     let which = NATIVES.iter().position(|info| info.name == name).expect("there is such a function");
     [&[which as u8], data].concat()

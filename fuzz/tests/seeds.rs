@@ -1,4 +1,4 @@
-//! Every target's body on seeds and on random changes of them, with stable Rust.
+//! Runs every target's body on seeds and on random mutations of them, with stable Rust.
 
 use std::path::Path;
 use weft_core::Time;
@@ -11,7 +11,7 @@ use weft_proto::capture::{ByteOrder, Format, LinkType, Packet, Style, Writer};
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
 
-/// Changes of each seed that are tried.
+/// Number of mutations of each seed.
 const CHANGES: u64 = 300;
 
 fn programs() -> Vec<Vec<u8>> {
@@ -42,7 +42,7 @@ fn h2_seeds() -> Vec<Vec<u8>> {
     (0..32).chain(128..160).map(one).collect()
 }
 
-/// Runs a body on each seed and on changes of it.
+/// Runs a body on each seed and on mutations of it.
 fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
     let mut rng = Rng::from_seed(1);
     let mut draw = move |below: usize| rng.below(below.max(1));
@@ -71,27 +71,27 @@ fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
     }
 }
 
-/// A program text could crash `weft check` and `weft fmt`.
+/// If this fails, a program text can crash `weft check` and `weft fmt`.
 #[test]
-fn programs_are_parsed_or_refused() {
+fn lang_parse_accepts_or_refuses() {
     run(lang_parse, programs());
 }
 
-/// A program text could crash `weft check` and `weft apply`.
+/// If this fails, a program text can crash `weft check` and `weft apply`.
 #[test]
-fn programs_are_checked_or_refused() {
+fn lang_check_accepts_or_refuses() {
     run(lang_check, programs());
 }
 
-/// A peer could crash a node with frames.
+/// If this fails, a peer can crash a node with frames.
 #[test]
-fn frames_are_taken_or_refused() {
+fn h2_frames_accept_or_refuse() {
     run(h2_frames, h2_seeds());
 }
 
-/// A peer could crash a node with a header block.
+/// If this fails, a peer can crash a node with a header block.
 #[test]
-fn header_blocks_are_taken_or_refused() {
+fn hpack_accepts_or_refuses() {
     let blocks = [
         &b"\x03\x83\x86\x84\x06\x40\x01a\x01b\xbe\x02\x3f\xe1\x03\x20\x82\x88"[..],
         b"\x05\x00\x01a\x81\x07",
@@ -99,33 +99,33 @@ fn header_blocks_are_taken_or_refused() {
     run(hpack, blocks.map(<[u8]>::to_vec).to_vec());
 }
 
-/// A client could crash a node with a message, or slip one past an element.
+/// If this fails, a client can crash a node with a message, or slip one past an element.
 #[test]
-fn messages_are_read_or_refused() {
+fn protobuf_walk_accepts_or_refuses() {
     let item = b"\x0a\x03ann\x10\x07\x18\x01\x21\0\0\0\0\0\0\0\0\x2a\x05\x0a\x03bob\x5b\x08\x01\x5c\x10\x08";
     let lists = b"\x32\x05\x0a\x03ann\x32\x02\x10\x05\x2a\x05\x3a\x03\x01\x02\x03\x2a\x02\x38\x07";
     run(protobuf_walk, vec![item.to_vec(), lists.to_vec(), [&item[..], lists, item].concat()]);
 }
 
-/// A client could crash a node with the framing of its messages.
+/// If this fails, a client can crash a node with the framing of its messages.
 #[test]
-fn streams_are_deframed_or_refused() {
+fn grpc_deframe_accepts_or_refuses() {
     let seeds = [&b"\x03\0\0\0\0\x02ab\x01\0\0\0\0\0\0\0\0\x01c"[..], b"\x0112345678m", b"\x0150%25 %zz%"];
     run(grpc_deframe, seeds.map(<[u8]>::to_vec).to_vec());
 }
 
-/// A file of packets could crash whoever replays it.
+/// If this fails, a capture file can crash a replay.
 #[test]
-fn frames_leave_or_are_counted() {
+fn packet_path_sends_or_counts() {
     let udp = udp();
     let one = [&[udp.len() as u8][..], &udp].concat();
     let many = |batch: u8| [&[batch][..], &one, &one, &[3, 1, 2, 3], &one[..20], &one].concat();
     run(packet_path, vec![many(0), many(2), many(31), vec![7]]);
 }
 
-/// A packet, or what a neighbour says of one, could crash the end of a tunnel.
+/// If this fails, a packet, or a neighbour's metadata of one, can crash a tunnel's end.
 #[test]
-fn frames_get_other_headers_or_are_counted() {
+fn packet_tunnels_send_or_count() {
     let udp = udp();
     let tagged = [&udp[..12], &[0x81, 0, 0, 9], &udp[12..]].concat();
     // The same in VXLAN.
@@ -135,7 +135,7 @@ fn frames_get_other_headers_or_are_counted() {
     tunnel.extend([&[0xc0, 0, 0x12, 0xb5, 0, 63, 0, 0, 8, 0, 0, 0, 0, 0, 5, 0][..], &udp].concat());
     let long = [&udp[..42], &[7; 180]].concat();
     let all = |batch: u8, says: u8| {
-        // Each with where its checksum begins to count, were it still to be made.
+        // Each with the start of the checksummed bytes, for frames with a pending checksum.
         let frames = [(&udp, 34), (&tagged, 38), (&tunnel, 34), (&long, 34)];
         let frames =
             frames.map(|(frame, start)| [&[frame.len() as u8][..], frame, &[says, start]].concat()).concat();
@@ -144,9 +144,9 @@ fn frames_get_other_headers_or_are_counted() {
     run(packet_tunnels, vec![all(0, 0), all(31, 0), all(3, 0x21), all(7, 0x81)]);
 }
 
-/// A fragment, of which anybody can send any number, could crash a firewall or keep its buffers.
+/// If this fails, a fragment can crash a firewall or hold its buffers; any host can send them in any number.
 #[test]
-fn fragments_wait_leave_or_are_counted() {
+fn packet_fragments_send_or_count() {
     let bare = |from: usize, is_followed: bool, bytes: usize, id: u8| {
         let mut piece = [&udp()[..34], &[1, 2, 0, 9 + id, 0, 60, 0, 0], &[5; 56]].concat();
         piece.truncate(34 + bytes);
@@ -169,7 +169,7 @@ fn fragments_wait_leave_or_are_counted() {
         all(31, &[&second, &over, &first, &last]),
         all(1, &[&first, &over, &last, &last]),
     ];
-    // The same in IPIP twice, and behind two labels.
+    // The same in IPIP twice, and after two labels.
     let carried = |packet: &[u8]| {
         let mut outside = [&udp()[..34], packet].concat();
         (outside[17], outside[23]) = (20 + packet.len() as u8, 4);
@@ -187,7 +187,7 @@ fn fragments_wait_leave_or_are_counted() {
     run(packet_fragments, seeds);
 }
 
-/// Ethernet, IPv4 and UDP around five bytes.
+/// Ethernet, IPv4 and UDP headers, and five bytes.
 fn udp() -> Vec<u8> {
     let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0, 0]].concat();
     udp.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 13, 0x6c, 0x9a]);
@@ -196,7 +196,7 @@ fn udp() -> Vec<u8> {
     udp
 }
 
-/// Makes the checksum of an IPv4 header behind Ethernet right.
+/// Sets the checksum of an IPv4 header after Ethernet.
 fn set_header_sum(frame: &mut [u8]) {
     frame[24..26].fill(0);
     let sum: u32 = frame[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
@@ -204,7 +204,7 @@ fn set_header_sum(frame: &mut [u8]) {
 }
 
 #[test]
-fn captures_are_read_or_refused() {
+fn capture_accepts_or_refuses() {
     let mut seeds = Vec::new();
     for format in [Format::Pcap, Format::PcapNg] {
         for order in [ByteOrder::Little, ByteOrder::Big] {
@@ -223,18 +223,18 @@ fn captures_are_read_or_refused() {
     run(capture, seeds);
 }
 
-/// A list of a firewall could crash who imports it, or fill the memory.
+/// If this fails, a firewall list can crash an import, or fill the memory.
 #[test]
-fn firewall_lists_are_read_or_refused() {
+fn firewall_lists_accept_or_refuse() {
     let nft = include_bytes!("../../crates/weft-import/tests/lists/office.nft");
     let iptables = include_bytes!("../../crates/weft-import/tests/lists/office.iptables");
     let with = |format: u8, text: &[u8]| [&[format][..], text].concat();
     run(firewall_lists, vec![with(0, nft), with(4, nft), with(3, nft), with(1, iptables), with(6, iptables)]);
 }
 
-/// Whoever sends a bundle could crash the node that reads its schemas.
+/// If this fails, a bundle can crash the node that reads its schemas.
 #[test]
-fn proto_files_are_read_or_refused() {
+fn proto_files_accept_or_refuse() {
     let seeds: [&[u8]; 5] = [
         b"syntax = \"proto3\"; package p; import \"google/protobuf/wrappers.proto\"; message M { string a = 1; \
           oneof o { int32 b = 2; M c = 3; } map<string, E> d = 4; google.protobuf.StringValue e = 5; } \
@@ -250,9 +250,9 @@ fn proto_files_are_read_or_refused() {
     run(proto_files, seeds.map(<[u8]>::to_vec).to_vec());
 }
 
-/// Who may ask a node could crash it, or change half of what a statement says.
+/// If this fails, a query can crash a node, or execute a statement in part.
 #[test]
-fn questions_are_answered_or_refused() {
+fn queries_accept_or_refuse() {
     let seeds = [
         "SELECT rank, net AS n, x * 2.0 FROM rules WHERE '10.1.2.3' IN net AND name LIKE 'a%' ORDER BY n DESC LIMIT 3;",
         "INSERT OR REPLACE INTO rules (rank, n, may) VALUES (1, -5, TRUE), (2, 7, FALSE);",
@@ -260,19 +260,19 @@ fn questions_are_answered_or_refused() {
         "DELETE FROM rules WHERE x IS NULL; SELECT count(*) FROM rules",
         "SELECT name, sum(n), avg(x) AS a, argmax(net, rank) FROM rules GROUP BY name ORDER BY a DESC",
     ];
-    run(questions, seeds.map(|seed| seed.as_bytes().to_vec()).into());
+    run(queries, seeds.map(|seed| seed.as_bytes().to_vec()).into());
 }
 
-/// A file of IR could crash whoever reads it.
+/// If this fails, an IR file can crash its reader.
 #[test]
-fn chains_are_read_or_refused() {
+fn ir_text_accepts_or_refuses() {
     let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Rng::from_seed(seed))).into_bytes());
     run(ir_text, seeds.collect());
 }
 
-/// A peer could crash a node with what it compressed, encrypted, signed or encoded, or fill its memory.
+/// If this fails, a peer can crash a node with compressed, encrypted, signed or encoded bytes, or fill its memory.
 #[test]
-fn what_native_functions_are_given_is_taken_or_refused() {
+fn natives_accept_or_refuse() {
     let unhex = |digits: &str| -> Vec<u8> {
         let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("they are digits");
         (0..digits.len()).step_by(2).map(byte).collect()

@@ -1,15 +1,15 @@
-//! The pages of the book that are made from other files, so that they cannot say something else.
+//! Generated pages of the book: they cannot disagree with their sources.
 //!
-//! | page | made from |
+//! | page | source |
 //! | --- | --- |
 //! | `docs/src/library/README.md` | the summaries of all library files |
 //! | `docs/src/library/NAME.md` | the header of NAME.weft in the library, and `benches/instructions.json` |
-//! | `docs/src/SUMMARY.md`, behind the pages on all of the library | the names of all library files |
-//! | `docs/src/library/lines.md` | the library, the twins of its elements, and what others published |
+//! | `docs/src/SUMMARY.md`, after the pages on the whole library | the names of all library files |
+//! | `docs/src/library/lines.md` | the library, the twins of its elements, and published figures |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
 //! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
-//! | `docs/src/reference/command-line.md` | what `weft man --markdown` prints |
-//! | what editors colour | the tables of words: see [`crate::editors`] |
+//! | `docs/src/reference/command-line.md` | the output of `weft man --markdown` |
+//! | syntax files of editors | the tables of words: see [`crate::editors`] |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ use crate::workspace::{Workspace, cargo};
 const CODES: &str = "crates/weft-lang/src/diagnostic/code.rs";
 const FUNCTIONS: &str = "crates/weft-lang/src/check/functions.rs";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
-/// The page that `weft` itself writes.
+/// The page that the binary `weft` writes.
 pub(crate) const COMMAND_LINE: &str = "docs/src/reference/command-line.md";
 
 /// A page: its path from the workspace root, and its text.
 pub(crate) type Page = (String, String);
 
-/// Writes all pages; false if `weft` does not build.
+/// Writes all pages; returns false if `weft` does not build.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
-    // Those that need no binary come first: they are there even if it does not build.
+    // Write the pages that need no binary first, so that they exist even if it does not build.
     let pages = pages(&workspace.root)?;
     write(workspace, &pages)?;
     let build = Command::new(cargo())
@@ -52,14 +52,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
 fn write(workspace: &Workspace, pages: &[Page]) -> Result<(), String> {
     for (path, text) in pages {
         let path = workspace.root.join(path);
-        let told = |error| format!("{}: {error}", path.display());
-        fs::create_dir_all(path.parent().expect("a page is in a folder")).map_err(told)?;
-        fs::write(&path, text).map_err(told)?;
+        let describe = |error| format!("{}: {error}", path.display());
+        fs::create_dir_all(path.parent().expect("a page is in a folder")).map_err(describe)?;
+        fs::write(&path, text).map_err(describe)?;
     }
     Ok(())
 }
 
-/// The pages that are made from text alone; `tidy` compares them with what is there.
+/// The pages that are made from text alone; `tidy` compares them with the files.
 pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
     let mut pages = vec![
@@ -70,7 +70,7 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     pages.push(("docs/src/library/README.md".to_owned(), index(&library)));
     pages.push((SUMMARY.to_owned(), contents(&read(&root.join(SUMMARY))?, &library)));
     pages.push(("docs/src/library/lines.md".to_owned(), crate::lines::page(root, &library)));
-    let counts = compare::kept(root)?;
+    let counts = compare::stored(root)?;
     for (import, text) in &library {
         let name = stem(import);
         let cost = cost(name, import, text, &counts);
@@ -80,7 +80,7 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     Ok(pages)
 }
 
-/// The files of the library: each under the name that an `IMPORT` has for it, whatever the folder is called.
+/// The files of the library, under the names that an `IMPORT` has for them, independent of the folder's name.
 pub(crate) fn library(root: &Path) -> Result<Vec<(String, String)>, String> {
     let folder = library_folder(root);
     let read = |path: PathBuf| {
@@ -92,11 +92,11 @@ pub(crate) fn library(root: &Path) -> Result<Vec<(String, String)>, String> {
 }
 
 fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let told = |error| format!("{}: {error}", folder.display());
-    let entries = fs::read_dir(folder).map_err(told)?;
+    let describe = |error| format!("{}: {error}", folder.display());
+    let entries = fs::read_dir(folder).map_err(describe)?;
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.map_err(told)?.path();
+        let path = entry.map_err(describe)?.path();
         if path.is_dir() {
             found.extend(programs(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "weft") {
@@ -107,7 +107,7 @@ fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// The contents of the book: what is written by hand, and the library's pages behind the one on its lines.
+/// The contents of the book: the written part, and the library's pages after the page on its lines.
 fn contents(written: &str, library: &[(String, String)]) -> String {
     const LAST: &str = "(library/lines.md)\n";
     let mut names: Vec<&str> = library.iter().map(|(import, _)| stem(import)).collect();
@@ -118,7 +118,7 @@ fn contents(written: &str, library: &[(String, String)]) -> String {
     format!("{front}{LAST}{names}{behind}")
 }
 
-/// The list of all library files, folder by folder: what each does, and in how many lines.
+/// The list of all library files, by folder: the summary and the number of lines of each.
 fn index(library: &[(String, String)]) -> String {
     let mut page = String::from(
         "# The library\n\nThe library comes with Weft and is written in Weft, without privileges: `IMPORT` a file, \
@@ -150,24 +150,24 @@ fn stem(import: &str) -> &str {
     import.rsplit('/').next().and_then(|file| file.strip_suffix(".weft")).unwrap_or(import)
 }
 
-/// What a file says of itself behind its name.
+/// The summary in a file's header, after its name.
 fn summary(text: &str) -> &str {
     let mut header = text.lines().map_while(|line| line.strip_prefix("--"));
     let name = header.find(|line| line.trim() == "NAME").and_then(|_| header.next()).unwrap_or_default();
     name.split_once(": ").map_or("", |(_, summary)| summary.trim())
 }
 
-/// Lines of program: neither empty nor comments.
+/// The number of program lines: neither empty nor comments.
 fn lines(text: &str) -> usize {
     let is_program = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("--");
     text.lines().filter(is_program).count()
 }
 
-/// What a file of the library costs, by the counts that are kept: a section of its page, or nothing.
+/// The costs of a library file by the stored counts: a section of its page, or nothing.
 fn cost(name: &str, import: &str, text: &str, counts: &Counts) -> String {
     let is_queue = import.contains("/queues/");
     let own = if is_queue { format!("queue {name}") } else { name.to_owned() };
-    // A benchmark is called as what it measures, and perhaps says of how many.
+    // A benchmark has the name of its subject, optionally followed by a number.
     let is_of_it = |case: &str| {
         let rest = case.strip_prefix(&own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(", ") || rest.starts_with(" of "))
@@ -198,7 +198,7 @@ fn cost(name: &str, import: &str, text: &str, counts: &Counts) -> String {
     )
 }
 
-/// The manual page of an element: a section for each heading of its header, what it costs, and then its text.
+/// The manual page of an element: a section per heading of its header, its costs, and its text.
 fn manual(name: &str, import: &str, text: &str, cost: &str) -> String {
     let header: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("--")).collect();
     let mut page = format!("# {name}\n\n```sql\nIMPORT '{import}';\n```\n");
@@ -216,7 +216,7 @@ fn manual(name: &str, import: &str, text: &str, cost: &str) -> String {
                 page += "\n";
             }
         } else {
-            // What is set in further than a description is no prose.
+            // Text with more indentation than a description is not prose.
             let is_fenced = !is_prose || line.starts_with("    ");
             if is_fenced && !is_open {
                 page += "```text\n";
@@ -275,7 +275,7 @@ fn functions(source: &str) -> String {
          arguments are not errors.\n\n| function | what it gives | |\n| --- | --- | --- |\n",
     );
     let table = source.rsplit_once("functions! {").map_or(source, |(_, table)| table);
-    // A row may be broken behind its third text; it ends with a semicolon and the line.
+    // A row may be broken after its third text; it ends with a semicolon at a line's end.
     for row in table.split(";\n").map(str::trim_start).filter(|row| row.starts_with('"')) {
         if let [_, name, _, arguments, _, doc, rest] = row.split('"').collect::<Vec<_>>()[..] {
             let can_fail = if rest.ends_with("fallible") { "can fail" } else { "" };
@@ -293,8 +293,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_page_has_all_of_its_header_and_its_text() {
-        // If this failed, the book could leave out what an element says of itself.
+    fn manual_page_has_header_and_text() {
+        // If this failed, the book could omit a part of an element's header.
         let text = "-- NAME\n--   a: does\n--\n-- DESCRIPTION\n--   It does.\n--\n-- TABLES\n--   none\n\
                     CREATE ELEMENT a ON rpc AS\nEND;\n";
         let expected = "# a\n\n```sql\nIMPORT 'library/a.weft';\n```\n\n## Name\n\n```text\na: does\n```\n\n\
@@ -304,19 +304,19 @@ mod tests {
     }
 
     #[test]
-    fn a_page_tells_what_its_element_costs_and_not_what_others_do() {
+    fn page_has_its_own_costs() {
         let counts =
             [("ab", 1.0), ("a, 1k", 1_234.4), ("a of 200", 2.0), ("a of 200 and b", 3.0), ("queue a", 4.0)];
         let counts: Counts = counts.map(|(case, count)| (case.to_owned(), count)).into();
-        let told = cost("a", "library/elements/a.weft", "CREATE ELEMENT a ON ip AS", &counts);
-        let rows: Vec<&str> = told.lines().skip_while(|line| *line != "```text").skip(1).collect();
+        let table = cost("a", "library/elements/a.weft", "CREATE ELEMENT a ON ip AS", &counts);
+        let rows: Vec<&str> = table.lines().skip_while(|line| *line != "```text").skip(1).collect();
         assert_eq!(rows, ["a of 200                2", "a, 1k                   1234", "```"]);
         assert!(cost("a", "library/queues/a.weft", "", &counts).contains("a                       4\n"));
         assert_eq!(cost("c", "library/elements/c.weft", "", &counts), "");
     }
 
     #[test]
-    fn the_index_has_every_file_with_its_summary_and_size() {
+    fn index_has_every_file() {
         // If this failed, readers of the index would miss an element.
         let text = "-- NAME\n--   a: does | this\n--\n-- TABLES\n--   none\n\
                     CREATE ELEMENT a ON rpc AS\n\n  -- why\nEND;\n";
@@ -332,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn the_contents_have_all_pages_of_the_library() {
-        // If this failed, a page would be made that no reader of the book is led to.
+    fn contents_have_library_pages() {
+        // If this failed, a page would exist that the book does not link.
         let files = ["library/protocols/b.weft", "library/elements/c.weft", "library/filters/a.weft"];
         let files = files.map(|path| (path.to_owned(), String::new()));
         let written = "# S\n- [Lines](library/lines.md)\n- [old](library/old.md)\n\n# More\n- [x](x.md)\n";
@@ -344,8 +344,8 @@ mod tests {
     }
 
     #[test]
-    fn each_code_and_each_function_has_a_row() {
-        // If this failed, the reference would miss what the compiler says.
+    fn codes_and_functions_have_rows() {
+        // If this failed, the reference would lack diagnostics of the compiler.
         let codes =
             "    // W00xx: what is read at all.\n    TOO_LARGE = \"W0001\", \"a file is too large\";\n";
         assert!(diagnostics(codes).ends_with("| `W0001` | a file is too large |\n"));

@@ -1,8 +1,8 @@
-//! Instruction counts of this build beside those that are kept in the repository.
+//! Compares this build's instruction counts with those stored in the repository.
 //!
-//! Wall time on a shared machine tells little; counts under valgrind are the same from run to run within a fraction
-//! of a per cent, so that a change that makes a message or a packet dearer is seen where it is made. Another compiler
-//! counts otherwise: the file says which one it is of.
+//! Wall time on a shared machine says little. Counts under valgrind repeat within a fraction of a per cent, so a change
+//! that makes a message or a packet more expensive shows in its own commit. Counts depend on the compiler; the file
+//! states its version.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,81 +13,82 @@ use serde_json::{Value, json};
 
 use crate::workspace::Workspace;
 
-/// Where the counts are kept.
-const KEPT: &str = "benches/instructions.json";
-/// What a count may be above the one that is kept.
+/// The file of the stored counts.
+const STORED: &str = "benches/instructions.json";
+/// The permitted increase of a count.
 const SLACK: f64 = 0.02;
 
 /// Counts by name.
 pub(crate) type Counts = BTreeMap<String, f64>;
 
-/// The counts that are kept.
+/// The stored counts.
 ///
 /// # Errors
-/// They cannot be read.
-pub(crate) fn kept(root: &Path) -> Result<Counts, String> {
-    read(&root.join(KEPT)).map(|kept| counts(&kept["instructions"]))
+/// The file cannot be read.
+pub(crate) fn stored(root: &Path) -> Result<Counts, String> {
+    read(&root.join(STORED)).map(|stored| counts(&stored["instructions"]))
 }
 
 fn read(path: &Path) -> Result<Value, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))
+    serde_json::from_str(&text).map_err(|error| format!("{STORED}: {error}"))
 }
 
-/// Compares, or keeps the counts of this build with `--update`; false if something has become dearer.
+/// Compares the counts, or stores those of this build with `--update`. Returns false if a count is too high.
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String> {
     let is_update = match args {
         [] => false,
         [word] if word == "--update" => true,
         _ => return Err("it is written `cargo xtask bench-compare [--update]`".to_owned()),
     };
-    let (path, compiler) = (workspace.root.join(KEPT), compiler()?);
+    let (path, compiler) = (workspace.root.join(STORED), compiler()?);
     let now = counted(workspace)?;
     if is_update {
         let text = format!("{:#}\n", json!({ "compiler": compiler, "instructions": now }));
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        println!("kept {} counts in {KEPT}", now.len());
+        println!("stored {} counts in {STORED}", now.len());
         return Ok(true);
     }
-    let kept = read(&path)?;
-    if kept["compiler"] != compiler.as_str() {
+    let stored = read(&path)?;
+    if stored["compiler"] != compiler.as_str() {
         println!(
             "these counts are of {}, and this is {compiler}: differences may be its own",
-            kept["compiler"]
+            stored["compiler"]
         );
     }
-    let comparison = compare(&counts(&kept["instructions"]), &now);
+    let comparison = compare(&counts(&stored["instructions"]), &now);
     comparison.lines.iter().for_each(|line| println!("{line}"));
-    println!("{} counts, {} dearer by more than {:.0} %", now.len(), comparison.n_dearer, SLACK * 100.0);
-    Ok(comparison.n_dearer == 0)
+    println!("{} counts, {} higher by more than {:.0} %", now.len(), comparison.n_higher, SLACK * 100.0);
+    Ok(comparison.n_higher == 0)
 }
 
-/// What differs.
+/// The result of a comparison.
 struct Comparison {
-    /// For people: each count that has changed by more than the slack, is new or is gone.
+    /// For people: each count that changed by more than the slack, is new, or is missing.
     lines: Vec<String>,
-    n_dearer: usize,
+    n_higher: usize,
 }
 
-fn compare(kept: &Counts, now: &Counts) -> Comparison {
-    let (mut lines, mut n_dearer) = (Vec::new(), 0);
+fn compare(stored: &Counts, now: &Counts) -> Comparison {
+    let (mut lines, mut n_higher) = (Vec::new(), 0);
     for (name, count) in now {
-        let Some(before) = kept.get(name).filter(|before| **before > 0.0) else {
+        let Some(before) = stored.get(name).filter(|before| **before > 0.0) else {
             lines.push(format!("{name}: {count:.0}, new"));
             continue;
         };
         let change = count / before - 1.0;
-        n_dearer += usize::from(change > SLACK);
+        n_higher += usize::from(change > SLACK);
         if change.abs() > SLACK {
-            let word = if change > 0.0 { "DEARER" } else { "cheaper: keep it with --update" };
+            let word = if change > 0.0 { "HIGHER" } else { "lower: store it with --update" };
             lines.push(format!("{name}: {before:.0} -> {count:.0}, {:+.1} %, {word}", change * 100.0));
         }
     }
-    lines.extend(kept.keys().filter(|name| !now.contains_key(*name)).map(|name| format!("{name}: gone")));
-    Comparison { lines, n_dearer }
+    lines
+        .extend(stored.keys().filter(|name| !now.contains_key(*name)).map(|name| format!("{name}: missing")));
+    Comparison { lines, n_higher }
 }
 
-/// Counts the release build.
+/// Counts the instructions of the release build.
 fn counted(workspace: &Workspace) -> Result<Counts, String> {
     let program = workspace.target.join("release/weft");
     let done = Command::new(&program)
@@ -121,19 +122,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_become_dearer_is_told() {
-        // A gate that let a slower build pass, or failed for one that is faster, would be switched off.
+    fn higher_cost_is_reported() {
+        // If this failed, the gate would pass a slower build, or fail for a faster one and be switched off.
         let counts =
             |list: &[(&str, f64)]| list.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Counts>();
-        let kept = counts(&[("a", 1000.0), ("b", 1000.0), ("c", 1000.0), ("gone", 5.0)]);
+        let stored = counts(&[("a", 1000.0), ("b", 1000.0), ("c", 1000.0), ("gone", 5.0)]);
         let now = counts(&[("a", 1019.0), ("b", 1021.0), ("c", 900.0), ("new", 7.0)]);
-        let found = compare(&kept, &now);
-        assert_eq!(found.n_dearer, 1);
+        let found = compare(&stored, &now);
+        assert_eq!(found.n_higher, 1);
         let expected = [
-            "b: 1000 -> 1021, +2.1 %, DEARER",
-            "c: 1000 -> 900, -10.0 %, cheaper: keep it with --update",
+            "b: 1000 -> 1021, +2.1 %, HIGHER",
+            "c: 1000 -> 900, -10.0 %, lower: store it with --update",
             "new: 7, new",
-            "gone: gone",
+            "gone: missing",
         ];
         assert_eq!(found.lines, expected);
     }

@@ -1,8 +1,8 @@
-//! The colours of editors, made from the tables of the language so that they cannot know other words.
+//! Syntax highlighting of editors, generated from the tables of the language, so that it has the same words.
 //!
 //! | file | for |
 //! | --- | --- |
-//! | `editors/vscode/syntaxes/weft.tmLanguage.json` | Visual Studio Code, and whatever reads TextMate grammars |
+//! | `editors/vscode/syntaxes/weft.tmLanguage.json` | Visual Studio Code, and other users of TextMate grammars |
 //! | `editors/nvim/syntax/weft.vim` | Vim and Neovim |
 
 use std::collections::BTreeSet;
@@ -19,23 +19,23 @@ const RESERVED: &str = "crates/weft-lang/src/parser/cursor.rs";
 const TYPES: &str = "crates/weft-lang/src/parser/ty.rs";
 const STATUSES: &str = "crates/weft-core/src/status.rs";
 
-/// Words that stand for values.
+/// Words for values.
 const CONSTANTS: &[&str] = &["FALSE", "NULL", "TRUE"];
 
-/// The words of the language by what they are; each is in one list.
+/// The words of the language by kind; each word is in one list.
 struct Words {
-    /// Keywords that name nothing unless quoted: of any case.
+    /// Keywords that are no names unless quoted: in any case.
     reserved: Vec<String>,
-    /// Other keywords: in capitals alone, since a column may be called `key`.
+    /// Other keywords: in capitals only, since a column may have the name `key`.
     keywords: Vec<String>,
     types: Vec<String>,
     constants: Vec<String>,
-    /// In small letters, and in capitals where that is no other word: `TEXT (8)` is a type.
+    /// In lower case, and in capitals if that is no other word: `TEXT (8)` is a type.
     functions: Vec<String>,
     statuses: Vec<String>,
 }
 
-/// The files, as pages of the book are.
+/// The syntax files, in the form of book pages.
 pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     let read = |path: &str| fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"));
     let words =
@@ -80,7 +80,7 @@ impl Words {
         }
     }
 
-    /// A TextMate grammar: one pattern a kind of token, and the first that fits counts.
+    /// A TextMate grammar: one pattern per kind of token; the first match counts.
     fn textmate(&self) -> serde_json::Value {
         let words = |words: &[String]| format!("\\b(?:{})\\b", words.join("|"));
         let matched =
@@ -95,7 +95,7 @@ impl Words {
                 json!({ "name": "comment.block.weft", "begin": "/\\*", "end": "\\*/" }),
                 matched("string.quoted.single", "'(?:[^']|'')*(?:'|$)".to_owned()),
                 matched("variable.other.quoted", "\"(?:[^\"]|\"\")*(?:\"|$)".to_owned()),
-                // Behind a dot only a name can stand, whatever it is called.
+                // After a dot, any word is a name.
                 matched("variable.other.member", "\\.\\s*[A-Za-z_][A-Za-z0-9_]*".to_owned()),
                 matched(
                     "constant.numeric",
@@ -168,8 +168,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_is_in_one_list() {
-        // A word in two lists would have two colours, and one in none would have none.
+    fn keyword_is_in_one_list() {
+        // If this failed, a word would have two colours, or none.
         let words = ["KEY", "SELECT", "TEXT", "TRUE"].map(|word| format!("    \"{word}\" \"doc\";\n"));
         let words = format!("    KEYWORDS:\n{}}}\n", words.concat());
         let functions = "const AGGREGATES: &[&str] = &[\"sum\"];\nfunctions! {\n    \

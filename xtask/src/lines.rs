@@ -1,13 +1,13 @@
-//! The page of the book that says how many lines the library takes, beside Rust by hand and what others published.
+//! The page of the book that compares the library's lines with hand-written Rust and published figures.
 
 use std::fs;
 use std::path::Path;
 
-/// Where the twins of elements are.
+/// The folder of the elements' twins.
 const TWINS: &str = "crates/weft/src/bench/twins";
 
-/// Lines without blanks and comments of the same function in AppNet's language: the files of `examples/elements` of
-/// appnet-org/compiler, January 2026. Their paper (AppNet, NSDI 2025) says 7 to 28 for a function.
+/// Lines of the same function in AppNet's language, without blanks and comments: the files of `examples/elements` of
+/// appnet-org/compiler, January 2026. Their paper (AppNet, NSDI 2025) says 7 to 28 per function.
 const APPNET: &[(&str, u32)] = &[
     ("acl", 17),
     ("admission_control", 23),
@@ -22,7 +22,7 @@ const APPNET: &[(&str, u32)] = &[
     ("token_bucket", 21),
 ];
 
-/// The page, of the library's files: each with the name that an `IMPORT` has for it.
+/// The page for the library's files, which have the names of their `IMPORT`.
 pub(crate) fn page(root: &Path, library: &[(String, String)]) -> String {
     let mut page = String::from(
         "# How long they are\n\nLines of code of each library item, without manual page, comments and blank lines. \
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_blanks_are_not_code() {
-        // A long manual page would make an element look long.
+    fn comments_and_blanks_do_not_count() {
+        // If this failed, a long manual page would make an element look long.
         assert_eq!(
             code("-- NAME\n\nCREATE ELEMENT e ON rpc AS\n  -- why\n  ON OPEN FORWARD;\nEND;\n", "--"),
             3
@@ -75,8 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn each_item_has_a_line() {
-        // A page that left an item out would say that it takes none.
+    fn each_item_has_a_row() {
+        // If this failed, the page would omit an item.
         let library = [("library/elements/acl.weft".to_owned(), "a\nb\n".to_owned())];
         let page = page(Path::new("/nowhere"), &library);
         assert!(page.contains("| [acl](acl.md) | 2 |  |  | 17 |"), "{page}");

@@ -28,9 +28,9 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     (
         "bench-compare",
         "[--update]",
-        "build, count instructions, and compare with those that are kept, within 2 %",
+        "build, count instructions, and compare with the stored counts, within 2 %",
     ),
-    ("book", "", "write the pages of the book, and the colours of editors, that are made from other files"),
+    ("book", "", "write the generated pages of the book, and the syntax files of editors"),
     (
         "verilog",
         "",
@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("help", "", "print this"),
 ];
 
-/// The benchmarks that `bench` runs when none is named.
+/// The benchmarks that `bench` runs without arguments.
 const BENCHES: &[&str] = &["elements", "rpc"];
 
 fn main() -> ExitCode {
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command: `Ok(false)` if what it checks or starts failed, an error if it could not do its work.
+/// Runs one command. `Ok(false)` if its check or program failed, an error if the command itself failed.
 fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
     let workspace = Workspace::load()?;
     match command {

@@ -1,4 +1,4 @@
-//! `cargo xtask prose`: how plain the comments are, and how long the documents.
+//! `cargo xtask prose`: measures how plain the comments are, and how long the documents.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +42,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String
     Ok(true)
 }
 
-/// A line for each crate: its comment lines, the share of each column, and the faults by the rules of `tidy`.
+/// A line per crate: its comment lines, the share of each column, and the faults by the rules of `tidy`.
 fn comments(sources: &[Source<'_>], counts: &[Count]) -> String {
     let mut crates: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for source in sources {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_comment_lines() {
+    fn share_is_of_comment_lines() {
         // If this failed, a crate with much code would look plainer than it is.
         let sources = [Source::new("crates/a/src/b.rs", "// what is behind\n// a\nlet what = 1;\n")];
         let text = comments(&sources, &[]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_pages_do_not_count() {
+    fn generated_page_does_not_count() {
         // If this failed, a longer library would look like longer documents.
         let file = |path: &str| File { path: path.to_owned(), text: "two words\n".to_owned() };
         let files = [file("docs/a.md"), file("docs/made.md"), file(book::COMMAND_LINE), file("README.md")];

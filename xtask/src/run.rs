@@ -1,10 +1,10 @@
-//! Building and starting the product.
+//! Builds and starts the product.
 
 use std::process::Command;
 
 use crate::workspace::{Workspace, cargo};
 
-/// Builds the release binaries; false if they do not build.
+/// Builds the release binaries; returns false if they do not build.
 pub(crate) fn build(workspace: &Workspace) -> Result<bool, String> {
     let status = Command::new(cargo())
         .args(["build", "--release", "--locked", "-p", "weft", "-p", "shop"])
@@ -14,7 +14,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// Runs the release `weft` from the workspace root; false if it ends with another status than 0.
+/// Runs the release `weft` from the workspace root; returns false if its status is not 0.
 pub(crate) fn weft(workspace: &Workspace, command: &[&str], args: &[String]) -> Result<bool, String> {
     let program = workspace.target.join("release/weft");
     let status = Command::new(&program)

@@ -1,4 +1,4 @@
-//! Everything that CI runs, step by step, ending with a summary.
+//! All checks of CI, step by step, with a summary at the end.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,15 +11,15 @@ use crate::library_folder::{self, library_folder};
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
-/// How long each fuzz target runs, in seconds.
+/// The duration of each fuzz target, in seconds.
 const FUZZ_SECONDS: u32 = 6;
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     Failed,
-    /// Not run, and why.
+    /// Not run, for this reason.
     Skipped(String),
 }
 
@@ -29,7 +29,7 @@ impl From<bool> for Outcome {
     }
 }
 
-/// What the steps hand on to the summary.
+/// The steps' input for the summary.
 struct Context<'a> {
     workspace: &'a Workspace,
     results: Results,
@@ -49,7 +49,7 @@ const STEPS: &[(&str, Step)] = &[
     ("fuzz", fuzz),
 ];
 
-/// Runs every step, or those that are named, whatever became of the ones before it; true if none failed.
+/// Runs every step, or the named ones, even after a failure. Returns true if none failed.
 pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<bool, String> {
     let steps = steps(names)?;
     let mut context = Context { workspace, results: Results::default() };
@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<bool, Strin
     Ok(ended.iter().all(|(_, outcome, _)| *outcome != Outcome::Failed))
 }
 
-/// The steps with these names, or all without one, in their order.
+/// The steps with these names in their order; without names, all.
 fn steps(names: &[String]) -> Result<Vec<&'static (&'static str, Step)>, String> {
     if let Some(unknown) = names.iter().find(|name| STEPS.iter().all(|(known, _)| known != name)) {
         let known: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
@@ -135,26 +135,26 @@ fn programs(context: &mut Context<'_>) -> Result<Outcome, String> {
     Ok(all_passed.into())
 }
 
-/// The program tests on a copy of the library in a folder of another name. That they fail without the copy shows that
-/// it is what they read.
+/// Runs the program tests on a copy of the library in a folder of another name. They must fail without the copy, which
+/// proves that they read it.
 fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
     let folder = context.workspace.target.join("renamed").join("shelf");
-    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let describe = |error: std::io::Error| format!("{}: {error}", folder.display());
     for (import, text) in book::library(&context.workspace.root)? {
         let path = folder.join(import.trim_start_matches("library/"));
-        fs::create_dir_all(path.parent().expect("it is in the folder")).map_err(told)?;
-        fs::write(&path, text).map_err(told)?;
+        fs::create_dir_all(path.parent().expect("it is in the folder")).map_err(describe)?;
+        fs::write(&path, text).map_err(describe)?;
     }
     let name = folder.display().to_string();
     let args = ["test", "-q", "--locked", "-p", "weft-opt", "--test", "it", "programs::"];
     let passed = succeeds(context, &args, &[(library_folder::VARIABLE, &name)])?;
-    fs::remove_dir_all(&folder).map_err(told)?;
+    fs::remove_dir_all(&folder).map_err(describe)?;
     let without = Command::new(cargo())
         .args(args)
         .env(library_folder::VARIABLE, &folder)
         .current_dir(&context.workspace.root)
         .output()
-        .map_err(told)?;
+        .map_err(describe)?;
     let reads_another = without.status.success();
     if reads_another {
         println!("renamed: the tests pass without the folder that {} names", library_folder::VARIABLE);
@@ -162,7 +162,7 @@ fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
     Ok((passed == Outcome::Passed && !reads_another).into())
 }
 
-/// Each fuzz target for a few seconds, where the toolchain can.
+/// Runs each fuzz target for a few seconds, if the toolchain supports it.
 fn fuzz(context: &mut Context<'_>) -> Result<Outcome, String> {
     let folder = context.workspace.root.join("fuzz");
     if !folder.join("Cargo.toml").exists() {
@@ -214,35 +214,35 @@ fn succeeds(context: &Context<'_>, args: &[&str], env: &[(&str, &str)]) -> Resul
     Ok(status.success().into())
 }
 
-/// Runs `cargo test`, shows what it prints as it comes, and keeps its result lines.
+/// Runs `cargo test`, forwards its output, and keeps its result lines.
 fn cargo_test(context: &mut Context<'_>, args: &[&str]) -> Result<Outcome, String> {
-    let told = |error: std::io::Error| format!("cannot run cargo test: {error}");
-    // One pipe for both outputs: which program runs goes to one of them, how its tests end to the other.
-    let (reader, writer) = std::io::pipe().map_err(told)?;
+    let describe = |error: std::io::Error| format!("cannot run cargo test: {error}");
+    // One pipe for both outputs: the name of the test binary goes to one of them, and its results to the other.
+    let (reader, writer) = std::io::pipe().map_err(describe)?;
     let mut child = Command::new(cargo())
         .args(args)
         .current_dir(&context.workspace.root)
         .stdin(Stdio::null())
-        .stderr(writer.try_clone().map_err(told)?)
+        .stderr(writer.try_clone().map_err(describe)?)
         .stdout(writer)
         .spawn()
-        .map_err(told)?;
+        .map_err(describe)?;
     for line in BufReader::new(reader).lines() {
-        let line = line.map_err(told)?;
+        let line = line.map_err(describe)?;
         println!("{line}");
         context.results.line(&line);
     }
-    let passed = child.wait().map_err(told)?.success();
+    let passed = child.wait().map_err(describe)?.success();
     Ok(passed.into())
 }
 
-/// What the output of `cargo test` said, line by line.
+/// The results in the output of `cargo test`.
 #[derive(Default)]
 struct Results {
     what: String,
-    /// The `test result:` lines, each after what was tested.
+    /// The `test result:` lines, each after its test binary.
     results: Vec<String>,
-    /// The tests that failed, each after what was tested.
+    /// The failed tests, each after its test binary.
     failed: Vec<String>,
 }
 
@@ -288,40 +288,40 @@ fn collect_programs(folder: &Path, paths: &mut Vec<std::path::PathBuf>) -> Resul
     Ok(())
 }
 
-/// Writes the programs in the docs to files beside links to what they may import.
+/// Writes the programs in the docs to files beside links to their possible imports.
 fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>, String> {
     let programs = tidy::doc_programs(&workspace.root)?;
     let folder = workspace.target.join("doc-programs");
-    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let describe = |error: std::io::Error| format!("{}: {error}", folder.display());
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).map_err(told)?;
+    fs::create_dir_all(&folder).map_err(describe)?;
     let examples = workspace.root.join("examples");
     for (name, target) in [("library", library_folder(&workspace.root)), ("examples", examples)] {
-        std::os::unix::fs::symlink(target, folder.join(name)).map_err(told)?;
+        std::os::unix::fs::symlink(target, folder.join(name)).map_err(describe)?;
     }
     programs
         .into_iter()
         .map(|(name, text)| {
             let path = folder.join(name);
-            fs::write(&path, text).map_err(told)?;
+            fs::write(&path, text).map_err(describe)?;
             Ok(path)
         })
         .collect()
 }
 
-/// What the run ends with: what failed comes last, where a reader of the last lines of a log finds it.
+/// The summary of a run. Failures come last, where they are at the end of a log.
 fn summary(ended: &[(&str, Outcome, Duration)], results: &Results) -> String {
     let mut text = String::new();
     for result in &results.results {
         text += &format!("{result}\n");
     }
     for (name, outcome, time) in ended {
-        let told = match outcome {
+        let outcome = match outcome {
             Outcome::Passed => "ok".to_owned(),
             Outcome::Failed => "FAILED".to_owned(),
             Outcome::Skipped(reason) => format!("skipped: {reason}"),
         };
-        text += &format!("{name:<10} {:>7.1} s  {told}\n", time.as_secs_f64());
+        text += &format!("{name:<10} {:>7.1} s  {outcome}\n", time.as_secs_f64());
     }
     let total: Duration = ended.iter().map(|(_, _, time)| *time).sum();
     let n_failed = ended.iter().filter(|(_, outcome, _)| *outcome == Outcome::Failed).count();
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn result_lines_are_kept_with_what_was_tested() {
+    fn result_names_its_test_binary() {
         // If this failed, the end of a run would not say which crate's tests failed.
         let mut results = Results::default();
         let result =
@@ -361,8 +361,8 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_found_by_name() {
-        // If this failed, a step that is misspelt would look as if it had passed.
+    fn step_is_found_by_name() {
+        // If this failed, a misspelt step would look as if it had passed.
         let names = |wanted: &[&str]| {
             let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
             steps(&wanted).map(|steps| steps.iter().map(|(name, _)| *name).collect::<Vec<_>>())
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_comes_last() {
+    fn failed_step_comes_last() {
         // If this failed, a reader of the end of the log would take a failed run for a good one.
         let time = Duration::from_millis(1500);
         let skipped = Outcome::Skipped("no nightly".to_owned());

@@ -50,7 +50,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Folders that hold nothing of ours.
+/// Folders without own files.
 const SKIPPED_FOLDERS: &[&str] = &["target", "node_modules", "corpus", "artifacts", "__pycache__"];
 
 /// Checks every rule and prints the findings; true if there are none.
@@ -117,10 +117,10 @@ pub(crate) fn read_all(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        let told = |error| format!("{}: {error}", folder.display());
-        for entry in fs::read_dir(&folder).map_err(told)? {
-            let entry = entry.map_err(told)?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(told)?);
+        let describe = |error| format!("{}: {error}", folder.display());
+        for entry in fs::read_dir(&folder).map_err(describe)? {
+            let entry = entry.map_err(describe)?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(describe)?);
             let name = entry.file_name().to_string_lossy().into_owned();
             if kind.is_dir() && !name.starts_with('.') && !SKIPPED_FOLDERS.contains(&name.as_str()) {
                 folders.push(path);

@@ -1,10 +1,10 @@
-//! Queue programs in gates, as Verilator and Yosys see them. Both must be installed, so no other step does this.
+//! Checks queue programs as gates, with Verilator and Yosys. Both must be installed, so no other step includes this.
 
 use std::process::{Command, Stdio};
 
 use crate::workspace::{Workspace, cargo};
 
-/// Runs the modules of queue programs under Verilator and counts their gates with Yosys; false if something differs.
+/// Runs the modules of queue programs under Verilator and counts their gates with Yosys. Returns false on a difference.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
     for tool in ["verilator", "yosys"] {
         let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();

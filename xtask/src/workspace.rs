@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) struct Workspace {
     /// The folder of the workspace manifest.
     pub(crate) root: PathBuf,
-    /// Where cargo puts what it builds.
+    /// The folder for build output.
     pub(crate) target: PathBuf,
     /// The members, in cargo's order.
     pub(crate) packages: Vec<Package>,
@@ -34,12 +34,12 @@ pub(crate) struct Package {
 pub(crate) struct Dependency {
     /// The name of the package depended on.
     pub(crate) name: String,
-    /// Whether only tests and benches see it.
+    /// Whether only tests and benches use it.
     pub(crate) is_dev: bool,
 }
 
 impl Workspace {
-    /// Asks cargo. Errors if cargo cannot be started or does not accept the manifests.
+    /// Runs `cargo metadata`. Fails if cargo cannot be started or does not accept the manifests.
     pub(crate) fn load() -> Result<Self, String> {
         let output = Command::new(cargo())
             .args(["metadata", "--format-version=1", "--no-deps"])
@@ -53,7 +53,7 @@ impl Workspace {
         Ok(Self::from_json(&json))
     }
 
-    /// Reads the output of `cargo metadata`. What is absent from it reads as empty.
+    /// Reads the output of `cargo metadata`. Missing parts read as empty.
     pub(crate) fn from_json(json: &Value) -> Self {
         Self {
             root: path(&json["workspace_root"]),
@@ -63,7 +63,7 @@ impl Workspace {
     }
 }
 
-/// The cargo that runs us, so that a chosen toolchain stays chosen.
+/// The cargo that started this program, so that a chosen toolchain stays chosen.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }

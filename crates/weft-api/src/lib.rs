@@ -1,4 +1,4 @@
-//! What the admin endpoint takes and gives, as JSON.
+//! Requests and responses of the admin endpoint, as JSON.
 //!
 //! | method and path | takes | gives |
 //! | --- | --- | --- |
@@ -7,37 +7,37 @@
 //! | `GET /v1/status` | token | [`Status`] |
 //! | `GET /v1/program` | token | [`Bundle`] |
 //! | `POST /v1/apply` | token, [`ApplyRequest`] | [`Applied`], or [`Refused`] with status 422 or 503 |
-//! | `GET /v1/tables` | token | a list of [`TableTold`] |
-//! | `POST /v1/query` | token, [`QueryRequest`] | a list of [`Answer`], or [`Refused`] with status 422 or 503 |
-//! | `POST /v1/rows` | token, [`RowsRequest`] | [`Answer`], or [`Refused`] with status 422 or 503 |
+//! | `GET /v1/tables` | token | a list of [`TableStatus`] |
+//! | `POST /v1/query` | token, [`QueryRequest`] | a list of [`QueryResult`], or [`Refused`] with status 422 or 503 |
+//! | `POST /v1/rows` | token, [`RowsRequest`] | [`QueryResult`], or [`Refused`] with status 422 or 503 |
 //! | `POST /v1/recordings` | token, [`RecordRequest`] | nothing, or [`Refused`] with status 422 or 503 |
 //! | `GET /v1/recordings` | token | a list of [`Recording`] |
-//! | `POST /v1/recordings/take` | token, [`TakeRequest`] | the file of a recording as text, or 404; it is no more |
+//! | `POST /v1/recordings/take` | token, [`EndRecordingRequest`] | the recording's file as text, or 404; deletes it |
 //!
 //! The token is sent as `Authorization: Bearer TOKEN`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Bytes of a request body that the admin endpoint takes.
+/// Maximum size of a request body, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 64 << 20;
 
-/// The files of a program: all that a check reads.
+/// The files of a program: everything that a check reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
-    /// The file that the program begins with, a key of `files`.
+    /// The main file, a key of `files`.
     pub root: String,
-    /// Text by name.
+    /// Text files by name.
     pub files: BTreeMap<String, String>,
-    /// What is no text, by name: descriptor sets.
+    /// Binary files by name: descriptor sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binary: BTreeMap<String, Binary>,
-    /// Folders in which `.proto` files are looked for, beside those that the program names.
+    /// Search folders for `.proto` files, besides those that the program names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proto_paths: Vec<String>,
 }
 
-/// Bytes of any kind; in JSON they are base64 (RFC 4648, section 4).
+/// Arbitrary bytes; in JSON they are base64 (RFC 4648, section 4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Binary(pub Vec<u8>);
@@ -83,322 +83,322 @@ impl TryFrom<String> for Binary {
     }
 }
 
-/// Run this program from now on.
+/// Replaces the running program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplyRequest {
     /// The program.
     pub program: Bundle,
-    /// Check, compile and bind it as for a change, and change nothing.
+    /// Check, compile and bind the program, but change nothing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Who asks, as they call themselves; for the node's log.
+    /// The name that the client gives itself, for the node's log.
     #[serde(default)]
     pub by: String,
 }
 
-/// The program runs, or would run.
+/// The response to an [`ApplyRequest`]: the program runs, or would run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Applied {
-    /// Its version.
+    /// The program's version.
     pub version: u64,
-    /// Nothing was changed: it was a dry run.
+    /// This was a dry run: nothing changed.
     #[serde(default)]
     pub dry_run: bool,
-    /// What the program changes of the one before, in order of name.
+    /// The differences from the previous program, ordered by name.
     #[serde(default)]
     pub changes: Vec<Change>,
-    /// Warnings, as data: a list like that of [`Refused`].
+    /// Warnings as data, in the form of [`Refused::diagnostics`].
     #[serde(default)]
     pub diagnostics: serde_json::Value,
-    /// State of the program before that this one has no name for, in order of name.
+    /// State of the previous program that the new one does not have, ordered by name.
     #[serde(default)]
     pub dropped: Vec<Dropped>,
-    /// Chains of which another order runs than is written.
+    /// Chains that run in another order than they are written.
     #[serde(default)]
     pub planned: Vec<Planned>,
-    /// What was found for the names of endpoints, which were looked up anew.
+    /// Results of the name lookups for endpoints.
     #[serde(default)]
-    pub names: Vec<NameFound>,
-    /// From the request to the last worker's acknowledgement, in milliseconds.
+    pub names: Vec<ResolvedName>,
+    /// Time from the request to the last worker's acknowledgement, in milliseconds.
     pub total_ms: f64,
-    /// Of that, checking the program.
+    /// The part of it for checking the program.
     pub check_ms: f64,
-    /// Of that, compiling it to machine code.
+    /// The part of it for compiling the program to machine code.
     pub compile_ms: f64,
-    /// The longest time that one worker gave to the change alone, in microseconds.
+    /// The longest time that a worker spent on the change, in microseconds.
     pub pause_us: f64,
-    /// Calls that chains of the versions before still carry, right after the change. They end there, but for streams,
-    /// which move at their next message where the elements are the same. 0 for a dry run.
+    /// Open calls on chains of earlier versions, right after the change. Calls end on their version; streams move at
+    /// their next message if the elements are the same. 0 for a dry run.
     pub calls_in_flight: u64,
 }
 
-/// A thing of the network that a program changes.
+/// A difference between two programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its kind and name: `cluster cart`, `element acl`, `table shop.acl.ac_tab`.
+    /// Kind and name of what changes: `cluster cart`, `element acl`, `table shop.acl.ac_tab`.
     pub what: String,
-    /// How it changes.
+    /// The kind of change.
     pub kind: ChangeKind,
 }
 
-/// State that is lost by a change.
+/// State that a change discards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
-    /// Its kind and name: `table shop.limit.b`, `var shop.limit.n`.
+    /// Kind and name: `table shop.limit.b`, `var shop.limit.n`.
     pub what: String,
-    /// The rows of a table; None for a variable.
+    /// Number of rows in a table; `None` for a variable.
     pub rows: Option<u64>,
 }
 
-/// A chain that runs in another order than is written.
+/// A chain that runs in another order than it is written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
-    /// Its name.
+    /// The chain's name.
     pub chain: String,
-    /// Its elements as written.
+    /// The elements in the order of the program.
     pub written: Vec<String>,
-    /// In the order in which requests pass them.
+    /// The elements in the order in which requests pass them.
     pub order: Vec<String>,
-    /// Nanoseconds that a call is expected to take in its elements in the order as written.
+    /// Estimated cost of a call in the written order, in nanoseconds.
     pub written_ns: f64,
-    /// The same, in the order that runs.
+    /// Estimated cost of a call in the planned order, in nanoseconds.
     pub planned_ns: f64,
-    /// Something of these figures was measured on the version before; else all are estimates.
+    /// Some of these figures were measured on the previous version; otherwise all are estimates.
     pub is_measured: bool,
 }
 
-/// How a thing changes.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
-    /// It was not there.
+    /// It is new.
     New,
-    /// It was there, and meant something else.
+    /// It has another meaning.
     Changed,
-    /// It is no longer there.
+    /// It is removed.
     Gone,
 }
 
-/// The program was not taken; what ran before still runs.
+/// The program was refused; the previous one keeps running.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refused {
-    /// What is wrong as a person reads it.
+    /// The diagnostics as text.
     pub text: String,
-    /// What is wrong with the program as data: a list, empty if nothing is.
+    /// The diagnostics as data: a list; empty if the program is correct.
     pub diagnostics: serde_json::Value,
-    /// The version that still runs; 0 if no node could be asked.
+    /// The version that keeps running; 0 without a node.
     pub version: u64,
-    /// What has to change before the program is taken.
+    /// What has to change before the node accepts the program.
     #[serde(default)]
     pub at_fault: AtFault,
-    /// Rows that are in all the same: those in front of one that found no room in a table that handlers fill.
+    /// Rows that were inserted despite the error: those in front of a row for which a handler-filled table had no room.
     #[serde(default)]
     pub rows_in: u64,
 }
 
-/// Whose fault it is that a program was not taken.
+/// The cause of a refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AtFault {
-    /// The program's. Status 422.
+    /// The program. Status 422.
     #[default]
     Program,
-    /// The machine's, on which an address is taken, a file cannot be opened, a name is not known. Status 503.
+    /// The machine: an address is in use, a file cannot be opened, a name is unknown. Status 503.
     Environment,
 }
 
-/// Ask tables, or change their rows.
+/// Queries tables, or changes their rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryRequest {
-    /// Statements, each of which is carried out wholly or not at all.
+    /// Statements. Each one is executed completely or not at all.
     pub text: String,
 }
 
-/// Seconds that a recording of a link may take.
+/// Maximum duration of a link recording, in seconds.
 pub const RECORD_SECONDS_MAX: u64 = 600;
-/// Links that are recorded at once, at most.
+/// Maximum number of concurrent recordings.
 pub const RECORDINGS_MAX: usize = 4;
-/// Seconds after its end that a recording is kept for whoever asks for it.
-pub const RECORDING_KEPT_SECONDS: u64 = 30;
+/// How long a finished recording is kept, in seconds.
+pub const RECORDING_RETENTION_SECONDS: u64 = 30;
 
-/// Record what the queue of a link is asked from now on; of one of calls, those of all workers.
+/// Records the operations on a link's queue from now on; for a call link, those of all workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecordRequest {
-    /// Its name.
+    /// The link's name.
     pub link: String,
-    /// For so long, [`RECORD_SECONDS_MAX`] at most.
+    /// Duration in seconds, at most [`RECORD_SECONDS_MAX`].
     pub seconds: f64,
-    /// Packets, or calls, at most.
+    /// Maximum number of packets or calls.
     pub packets: u64,
-    /// Bytes of the recording at most.
+    /// Maximum size of the recording, in bytes.
     pub bytes: u64,
 }
 
-/// How far a recording of a link is.
+/// The progress of a link recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
     /// The link.
     pub link: String,
-    /// It is one of calls.
+    /// It records calls.
     #[serde(default)]
     pub of_calls: bool,
-    /// Packets, or calls, that came so far and are in it.
+    /// Packets or calls recorded so far.
     pub packets: u64,
-    /// Bytes so far.
+    /// Size so far, in bytes.
     pub bytes: u64,
-    /// Packets, or calls, that came in its time and are not in it.
+    /// Packets or calls that arrived during the recording and are not in it.
     pub missed: u64,
-    /// Why there will be no more of it: `time`, `full`, or `replaced`: the link has another queue.
+    /// Why the recording ended: `time`, `full`, or `replaced` (the link has a new queue).
     pub ended: Option<String>,
 }
 
-/// Give a recording, and end it.
+/// Ends a recording and returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TakeRequest {
+pub struct EndRecordingRequest {
     /// The link.
     pub link: String,
 }
 
-/// Put rows into a table, all or none.
+/// Inserts rows into a table, all or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowsRequest {
     /// `chain.instance.table`, or the name of a shared table.
     pub table: String,
-    /// The columns that the rows give; if none is named, all in the order of their declaration.
+    /// The columns of the rows; if empty, all columns in the order of their declaration.
     #[serde(default)]
     pub columns: Vec<String>,
-    /// The rows: values as in a list, without quotes; an empty one is NULL where the column may be that.
+    /// The rows: values without quotes, as in CSV. An empty value is NULL if the column is nullable.
     pub rows: Vec<Vec<String>>,
-    /// Rows that are there already are replaced; else they are a fault.
+    /// Replace existing rows; otherwise an existing row is an error.
     #[serde(default)]
     pub or_replace: bool,
-    /// Rows that were sent before, by which faults are counted.
+    /// Number of rows in earlier requests, an offset for the row numbers in errors.
     #[serde(default)]
     pub first: u64,
 }
 
-/// What a statement gives.
+/// The result of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct QueryResult {
     /// The columns of the rows; none for a statement that changes rows.
     #[serde(default)]
     pub columns: Vec<String>,
     /// The rows.
     #[serde(default)]
     pub rows: Vec<Vec<serde_json::Value>>,
-    /// There are more rows than an answer has.
+    /// The result was truncated.
     #[serde(default)]
     pub is_cut: bool,
-    /// Rows that are new.
+    /// Number of inserted rows.
     #[serde(default)]
     pub inserted: u64,
-    /// Rows that have other values.
+    /// Number of updated rows.
     #[serde(default)]
     pub updated: u64,
-    /// Rows that are gone.
+    /// Number of deleted rows.
     #[serde(default)]
     pub deleted: u64,
-    /// From the beginning until all workers see it, in milliseconds.
+    /// Time until all workers see the change, in milliseconds.
     pub visible_ms: f64,
-    /// What of the statements is allowed and most likely not meant, for a person; with the first answer.
+    /// Warnings about the statements as text, with the first result only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub warnings: String,
 }
 
-/// A table of a node.
+/// The status of a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TableTold {
+pub struct TableStatus {
     /// `chain.instance.table`, or the name of a shared table.
     pub name: String,
-    /// `controller`, `cluster`, `ports` or `handlers`; of a system table `node`.
+    /// `controller`, `cluster`, `ports` or `handlers`; `node` for a system table.
     pub filled_by: String,
-    /// Rows in it, those that have expired and are not swept yet included.
+    /// Number of rows, including expired rows that are not swept yet.
     pub rows: u64,
-    /// The most rows that it has.
+    /// Maximum number of rows.
     pub rows_max: u64,
-    /// Bytes that it holds now.
+    /// Current size in bytes.
     pub bytes: u64,
-    /// Rows that it evicted and that its ON EVICT was not told of, for want of places in which to wait.
+    /// Evicted rows for which ON EVICT did not run, because no slot was free to keep the row for it.
     #[serde(default)]
     pub evicted_untold: u64,
-    /// Rows of the controller that the TTL took out.
+    /// Controller rows that the TTL removed.
     #[serde(default)]
     pub expired: u64,
-    /// What is matched over it is compiled to, one text for each match.
+    /// How each match over the table is compiled, as one text per match.
     #[serde(default)]
     pub matched: Vec<String>,
 }
 
-/// What a node does.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The version that new calls enter under.
+    /// The version of new calls.
     pub version: u64,
-    /// Seconds since the node began.
+    /// Seconds since the node started.
     pub uptime_s: f64,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
-    /// Where it listens.
+    /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Where calls go.
+    /// The clusters.
     #[serde(default)]
     pub clusters: Vec<Cluster>,
-    /// Calls since the node began.
+    /// Calls since the node started.
     pub calls: Calls,
-    /// Chains under each version that still has calls.
+    /// The chains of each version that still has calls.
     pub chains: Vec<Chain>,
-    /// The filters of the chains that new calls enter.
+    /// The filters on the chains of new calls.
     #[serde(default)]
     pub filters: Vec<Filter>,
     /// Upstream endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// Where calls to clusters wait.
+    /// The call links.
     #[serde(default)]
     pub links: Vec<Link>,
-    /// Ports and what runs on them; none where the program has no ports.
+    /// Ports and packet chains; `None` if the program has no ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
     /// Refusals by reason.
     pub refusals: BTreeMap<String, u64>,
-    /// Passes of a call through a chain that took longer than 10 ms, by chain: meanwhile all other calls of the worker
-    /// wait.
+    /// Passes of a call through a chain that took longer than 10 ms, by chain. Such a pass blocks all other calls of
+    /// the worker.
     #[serde(default)]
     pub slow_passes: BTreeMap<String, u64>,
-    /// Rows of sinks that no file or stream took.
+    /// Sink rows that no file or stream accepted.
     #[serde(default)]
     pub rows_lost: u64,
-    /// Rows of sinks `TO TABLE` that a table did not take, by its name: it is full, a value does not fit, or a
-    /// CHECK does not hold.
+    /// Rows of `TO TABLE` sinks that the table refused, by table name: it is full, a value does not fit, or a CHECK
+    /// does not hold.
     #[serde(default)]
     pub rows_refused: BTreeMap<String, u64>,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
-    /// Descriptors that the process may have (`RLIMIT_NOFILE`); None if there is no limit.
+    /// Limit of file descriptors (`RLIMIT_NOFILE`); `None` if unlimited.
     #[serde(default)]
     pub descriptors_max: Option<u64>,
-    /// How many of them are not for the connections of calls.
+    /// File descriptors that are reserved for other uses than call connections.
     #[serde(default)]
     pub descriptors_reserved: u64,
-    /// Capabilities that the node still holds, as capabilities(7) names them, without `CAP_`.
+    /// The capabilities that the node still holds, named as in capabilities(7), without `CAP_`.
     #[serde(default)]
     pub capabilities: Vec<String>,
 }
 
-/// What carries frames.
+/// The status of packet processing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Packets {
     /// The ports, in the order of the program.
     pub ports: Vec<Port>,
-    /// Ports that stand together.
+    /// Groups of ports.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// The chains on them.
+    /// The chains on ports.
     pub chains: Vec<PacketChain>,
-    /// Packets that went no further for another reason than an element or a wire format, by reason.
+    /// Packets dropped for other reasons than an element or a malformed header, by reason.
     pub lost: BTreeMap<String, u64>,
-    /// Copies that left.
+    /// Copies that were sent.
     pub copies: u64,
-    /// Where packets wait.
+    /// The packet links.
     #[serde(default)]
     pub links: Vec<Link>,
 }
@@ -406,232 +406,230 @@ pub struct Packets {
 /// A port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// Its name.
+    /// The port's name.
     pub name: String,
-    /// What carries its frames: `packet eth0`.
+    /// The device: `packet eth0`.
     pub device: String,
-    /// Packets that came in.
+    /// Received packets.
     pub received: u64,
-    /// Their bytes.
+    /// Received bytes.
     pub received_bytes: u64,
-    /// Packets that left.
+    /// Sent packets.
     pub sent: u64,
-    /// Their bytes.
+    /// Sent bytes.
     pub sent_bytes: u64,
-    /// Packets that the port dropped, by reason: `overrun` (they came faster than they were taken, or are longer than
-    /// the buffers of an XDP port hold), `refused_in`,
-    /// `refused_out` (the device cannot carry them, or is down), `port_full` (too many waited), `device_gone` (it
-    /// is gone or down, and a link says that they go).
+    /// Packets that the port dropped, by reason. `overrun`: they arrived faster than the node read them, or exceed the
+    /// buffers of an XDP port. `refused_in`. `refused_out`: the device cannot send them, or is down. `port_full`: too
+    /// many were queued. `device_gone`: it is gone or down, with ON FAILURE DROP of a link.
     pub dropped: BTreeMap<String, u64>,
-    /// No packet will come from it any more: a capture is at its end, or it is only written.
+    /// The port delivers no more packets: its capture has ended, or it is write-only.
     #[serde(default)]
     pub is_ended: bool,
-    /// Why a capture ended before its end; or that the device is gone or down, and what is done meanwhile.
+    /// Why a capture ended early; or that the device is gone or down, and what the node does meanwhile.
     #[serde(default)]
     pub broken: Option<String>,
 }
 
-/// Ports that stand together.
+/// A group of ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its name.
+    /// The group's name.
     pub name: String,
-    /// Which of them takes a packet: `all`, `select by flow()`, `failover`.
+    /// How the group selects a member for a packet: `all`, `select by flow()`, `failover`.
     pub choice: String,
     /// The ports, in the order of the program.
     pub members: Vec<GroupMember>,
 }
 
-/// A port of a group.
+/// A member of a port group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupMember {
-    /// The port.
+    /// The port's name.
     pub port: String,
-    /// Its share beside those of others.
+    /// Its weight relative to the other members.
     pub weight: u16,
-    /// Its link is up.
+    /// Whether its link is up.
     pub is_up: bool,
     /// Packets that the group sent to it.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes that the group sent to it.
     pub sent_bytes: u64,
 }
 
-/// Where the packets of a port, or the calls to a cluster, wait.
+/// The queue of a port's packets, or of a cluster's calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its name.
+    /// The link's name.
     pub name: String,
-    /// Its port, or its cluster.
+    /// The port or the cluster.
     pub port: String,
     /// `in` or `out`; `calls` for a cluster.
     pub direction: String,
-    /// The queue that it runs.
+    /// The queue's name.
     pub queue: String,
-    /// Bits a second, or calls a second for a cluster; None is as fast as the port takes them.
+    /// Bits per second, or calls per second for a cluster; `None`: as fast as the port sends.
     pub rate: Option<u64>,
-    /// Calls to the cluster that are under way at most.
+    /// Maximum number of concurrent calls to the cluster.
     #[serde(default)]
     pub concurrency: Option<u32>,
-    /// Calls under way.
+    /// Calls in flight.
     #[serde(default)]
     pub in_flight: u64,
-    /// Calls that were over before their turn: their client has left, or their deadline has passed.
+    /// Calls that ended while they were queued: the client cancelled, or the deadline passed.
     #[serde(default)]
     pub left: u64,
-    /// Packets that came.
+    /// Packets that arrived.
     pub arrived: u64,
-    /// Packets that left.
+    /// Packets that were sent.
     pub sent: u64,
-    /// Packets that wait.
+    /// Packets in the queue.
     pub queued: u64,
-    /// Their bytes.
+    /// Bytes in the queue.
     pub queued_bytes: u64,
-    /// Packets that got the mark of congestion.
+    /// Packets that were ECN-marked.
     pub marked: u64,
-    /// Packets that were dropped, by reason: `enqueue`, `dequeue` (a handler said so), `overflow` (the limit).
+    /// Dropped packets, by reason: `enqueue` and `dequeue` (a handler's DROP), `overflow` (the limit).
     pub dropped: BTreeMap<String, u64>,
-    /// Packets that a new queue refused when it took over from another; they are among those dropped.
+    /// Packets that a new queue refused when it replaced another one; included in `dropped`.
     pub swap_overflow: u64,
-    /// How long packets waited in the queue at hand, in microseconds: no longer than this half of them, nine in ten,
-    /// 99 in 100.
+    /// Sojourn times in the current queue, in microseconds: median, 90th and 99th percentile.
     pub waited_us: [f64; 3],
-    /// Drops and marks by the line that said so, of all queues that the link had.
-    pub lines: Vec<QueueLine>,
-    /// Partitions that hold packets or are in an order, and those that did, the first 64 of each level.
+    /// Drops and marks by source line, for all queues that the link has had.
+    pub lines: Vec<QueueVerdict>,
+    /// Partitions that hold packets or are in the order, and those that once were; the first 64 of each level.
     pub partitions: Vec<QueuePartition>,
 }
 
-/// What a line of a queue decided.
+/// Drops or marks by one source line of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct QueueLine {
-    /// The queue that the line is in.
+pub struct QueueVerdict {
+    /// The queue's name.
     pub queue: String,
-    /// The version of the program that had the queue in these words first.
+    /// The first version of the program with this text of the queue.
     #[serde(default)]
     pub version: u64,
-    /// The line.
+    /// The source line.
     pub line: u32,
     /// `drop` or `mark`.
     pub verdict: String,
-    /// How often.
+    /// Number of packets.
     pub packets: u64,
 }
 
 /// A partition of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueuePartition {
-    /// The queue that it is in.
+    /// The queue's name.
     pub queue: String,
-    /// Its level: 0 is the first of a queue that is made of others.
+    /// The level: 0 is the outermost queue of a composed queue.
     #[serde(default)]
     pub level: u8,
-    /// Which node of it, and which partition of that.
+    /// The node's index, and the partition's index within it.
     pub place: [u32; 2],
     /// Packets in it.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes in it.
     pub bytes: u64,
     /// Its rank.
     pub rank: i64,
-    /// It waits.
+    /// It is held until a time.
     pub is_held: bool,
     /// Packets that were sent from it.
     #[serde(default)]
     pub sent: u64,
-    /// Packets of it that were dropped, on this level and those below.
+    /// Packets of it that were dropped, on this level and below.
     #[serde(default)]
     pub dropped: u64,
-    /// Packets of it that got the mark of congestion, likewise.
+    /// Packets of it that were ECN-marked, on this level and below.
     #[serde(default)]
     pub marked: u64,
-    /// How long those waited that were sent, in microseconds: no longer than this half of them, nine in ten, 99 in 100.
+    /// Sojourn times of sent packets, in microseconds: median, 90th and 99th percentile.
     #[serde(default)]
     pub waited_us: [f64; 3],
-    /// Its drops and marks by the line of its queue that said so.
+    /// Its drops and marks by source line.
     #[serde(default)]
-    pub lines: Vec<PartitionLine>,
+    pub lines: Vec<PartitionVerdict>,
 }
 
-/// What a line of a queue decided on packets of a partition.
+/// Drops or marks by one source line, for the packets of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PartitionLine {
-    /// The version of the program that had the queue in these words first.
+pub struct PartitionVerdict {
+    /// The first version of the program with this text of the queue.
     #[serde(default)]
     pub version: u64,
-    /// The line.
+    /// The source line.
     pub line: u32,
     /// `drop` or `mark`.
     pub verdict: String,
-    /// How often.
+    /// Number of packets.
     pub packets: u64,
 }
 
 /// A chain on ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketChain {
-    /// Its name.
+    /// The chain's name.
     pub name: String,
-    /// The version that runs.
+    /// The running version.
     pub version: u64,
-    /// Packets that took it, the malformed ones included.
+    /// Packets that entered the chain, including malformed ones.
     pub frames: u64,
     /// Its elements, in order.
     pub elements: Vec<Element>,
-    /// How elements ended packets.
+    /// Packets that elements ended.
     pub ends: Vec<PacketEnd>,
-    /// Packets that broke a rule of a wire format.
+    /// Packets with a malformed header.
     pub malformed: Vec<Malformed>,
 }
 
-/// How an element ended packets.
+/// Packets that one statement of an element ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketEnd {
-    /// The instance.
+    /// The instance's name.
     pub element: String,
-    /// The file of its element.
+    /// The element's file.
     #[serde(default)]
     pub file: String,
-    /// The line in it.
+    /// The line in the file.
     pub line: u32,
-    /// How: `drop`, `abort NOT_FOUND`.
+    /// How the packet ended: `drop`, `abort NOT_FOUND`.
     pub how: String,
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
 }
 
-/// Packets that broke a rule of a wire format.
+/// Packets that violate a rule of a protocol definition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Malformed {
     /// The protocol.
     pub protocol: String,
-    /// The file of its definition.
+    /// The file of the protocol's definition.
     #[serde(default)]
     pub file: String,
     /// The line of the rule.
     pub line: u32,
     /// The rule.
     pub what: String,
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
 }
 
-/// Counts and times of calls.
+/// Counts and latencies of calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// Begun.
+    /// Calls that began.
     pub begun: u64,
-    /// Under way.
+    /// Open calls.
     pub open: u64,
-    /// Ended, by status name; those that none ended with are left out.
+    /// Ended calls by status name; only names that occurred.
     pub ended: BTreeMap<String, u64>,
-    /// Median time from begin to end on this node, in microseconds.
+    /// Median latency on this node, in microseconds.
     pub p50_us: f64,
-    /// The same, 99th percentile.
+    /// 99th percentile of the latency, in microseconds.
     pub p99_us: f64,
 }
 
-/// A chain under a version.
+/// A chain of one version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// The chain's name.
@@ -640,25 +638,25 @@ pub struct Chain {
     pub version: u64,
     /// New calls enter it.
     pub is_current: bool,
-    /// Calls under way in it.
+    /// Open calls in it.
     pub calls_open: u64,
-    /// Its elements in the order of requests.
+    /// Its elements, in the order in which requests pass them.
     pub elements: Vec<Element>,
 }
 
-/// What a filter did, and where it stands.
+/// Counters and state of a filter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filter {
-    /// Its chain.
+    /// The chain's name.
     pub chain: String,
     /// The instance's name.
     pub name: String,
-    /// What it did: `calls`, `waited`, `refused`, `tries`, `retries`, `hedges`, `over_budget`, `timeouts`, `repeated`,
+    /// Its counters: `calls`, `waited`, `refused`, `tries`, `retries`, `hedges`, `over_budget`, `timeouts`, `repeated`,
     /// `detached`, `opened`, `ejected`.
     pub counts: BTreeMap<String, u64>,
     /// Calls that wait at it.
     pub waiting: u64,
-    /// Calls that CIRCUIT or CONGESTION counts as under way.
+    /// Calls in flight, as CIRCUIT or CONGESTION counts them.
     pub in_flight: u64,
     /// The limit of CONGESTION; 0 without one.
     pub limit: f64,
@@ -666,24 +664,24 @@ pub struct Filter {
     pub is_open: bool,
 }
 
-/// What an element instance did.
+/// Counters of an element instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Element {
     /// The instance's name.
     pub name: String,
-    /// Request messages that reached it; for one without ON REQUEST, what it works on.
+    /// Request messages that reached it; without ON REQUEST, the tuples that it handles.
     pub seen: u64,
-    /// Tuples that it ended with DROP.
+    /// Tuples that ended with DROP.
     pub dropped: u64,
-    /// Tuples that it ended with ABORT.
+    /// Tuples that ended with ABORT.
     pub aborted: u64,
     /// Tuples that it answered or redirected.
     pub diverted: u64,
     /// Tuples on which it failed.
     pub failed: u64,
-    /// Nanoseconds for one tuple, from sampled passes; None before the first.
+    /// Nanoseconds per tuple, from sampled passes; `None` before the first sample.
     pub ns_per_tuple: Option<f64>,
-    /// How many passes were sampled.
+    /// Number of sampled passes.
     #[serde(default)]
     pub sampled: u64,
 }
@@ -691,29 +689,29 @@ pub struct Element {
 /// An upstream endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The cluster.
+    /// The cluster's name.
     pub cluster: String,
     /// The address.
     pub address: String,
-    /// Calls under way.
+    /// Open calls.
     pub active: u64,
-    /// Streams that the connections have, those of calls under way included.
+    /// Streams of all connections, including those in use.
     #[serde(default)]
     pub places: u64,
-    /// Connections that are up.
+    /// Established connections.
     #[serde(default)]
     pub connections: u64,
     /// Calls that wait for a stream.
     #[serde(default)]
     pub waiting: u64,
-    /// Calls sent.
+    /// Calls that were sent.
     pub calls: u64,
-    /// Connection attempts that failed.
+    /// Failed connection attempts.
     pub connect_failures: u64,
-    /// The addresses of an endpoint that is a name, in the order in which they are tried.
+    /// The resolved addresses of a named endpoint, in the order of connection attempts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Why it has no connection: its name has no address, or the last attempt failed.
+    /// Why there is no connection: the name has no address, or the last attempt failed.
     #[serde(default)]
     pub down: Option<String>,
 }
@@ -721,11 +719,11 @@ pub struct Endpoint {
 /// A listener.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listener {
-    /// Its name.
+    /// The listener's name.
     pub name: String,
-    /// Where it listens.
+    /// The listening address.
     pub address: String,
-    /// All its options.
+    /// All options.
     #[serde(default)]
     pub options: Vec<Opt>,
 }
@@ -733,32 +731,32 @@ pub struct Listener {
 /// A cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// Its name.
+    /// The cluster's name.
     pub name: String,
-    /// All its options.
+    /// All options.
     pub options: Vec<Opt>,
 }
 
 /// An option of a listener or a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opt {
-    /// Its name.
+    /// The option's name.
     pub name: String,
-    /// Its value, as a program writes it: `4 MiB`, `1 s`, `1000`; `none` for an option that does nothing.
+    /// Its value in the syntax of a program: `4 MiB`, `1 s`, `1000`; `none` for an option that is off.
     pub value: String,
-    /// It is what holds if a program does not set it.
+    /// The value is the default.
     pub is_default: bool,
 }
 
-/// What was found for the name of an endpoint.
+/// The resolution of an endpoint's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NameFound {
-    /// The name, with the port.
+pub struct ResolvedName {
+    /// The name and the port.
     pub name: String,
-    /// Its addresses, in the order in which they are tried.
+    /// Its addresses, in the order of connection attempts.
     pub addresses: Vec<String>,
-    /// Why the last look-up failed; earlier addresses stay.
+    /// Why the last lookup failed; earlier addresses stay in use.
     pub error: Option<String>,
-    /// The addresses are not those from before.
+    /// The addresses differ from the previous ones.
     pub is_changed: bool,
 }

@@ -1,51 +1,51 @@
-//! Chains that call each other, as the rows of one list: what a rule asks for that jumps, all rules of its chain ask
-//! for, too.
+//! Flattens chains that call each other into the rows of one list: each rule of a called chain also gets the conditions
+//! of the calling rule.
 //!
-//! Rows know no way back. Packets that RETURN in the middle of a chain go on behind where it was called, and so what is
-//! behind there comes once more for them, in front of the rest of the chain, with what becomes of them at the end. What
-//! is for such packets alone is left out from there on.
+//! Rows have no RETURN. If packets RETURN in the middle of a chain, the statements behind the call come once more for
+//! them, in front of the rest of the chain. Their final verdict follows. From there on, rules for these packets alone
+//! are left out.
 //!
-//! A hook may have several base chains, in order of priority: what one accepts goes on to the next, and what one drops
-//! is gone. A packet leaves by a port that only the last says: rows know it as well, and so are of all.
+//! A hook may have several base chains, in order of priority. A packet that one accepts goes on to the next; a packet
+//! that one drops is gone. The output port is known to the rows of every base chain.
 
 use super::rule::{Answer, Family, Rule, Verdict};
 use super::{FAULTS_MAX, Fault, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chains that call each other, as deep as nftables has it.
+/// Maximum call depth of chains, the same as in nftables.
 const DEPTH_MAX: usize = 16;
-/// Chains that are left in their middle, one behind the other, by ever fewer packets.
+/// Maximum number of nested returns from the middle of a chain.
 const RETURNS_MAX: usize = 50;
-/// Packets whose end stands in front of what comes, that are remembered.
+/// Maximum number of remembered rules whose packets are already decided.
 const DECIDED_MAX: usize = 64;
-/// Values that are compared where rules are combined with what calls their chain, at most: some for each row that there
-/// may be.
+/// Maximum number of values that are compared to combine rules with the rules that call their chain: some for each
+/// possible row.
 const STEPS_MAX: usize = 32 * ROWS_MAX;
 
-/// What becomes of packets of a rule.
+/// What happens to the packets of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Of(Verdict, Answer),
-    /// They go through the chain of this name, and on behind the rule.
+    /// They run the chain with this name, and then the next statement.
     Jump(String),
-    /// The same, and on where their chain ends.
+    /// They run the chain with this name, and then go on at the caller of their own chain.
     Goto(String),
-    /// They go on where their chain ends.
+    /// They go on at the caller of their chain.
     Return,
 }
 
-/// A rule that does something.
+/// A rule with an effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     pub(crate) rule: Rule,
-    pub(crate) does: Decision,
+    pub(crate) decision: Decision,
     pub(crate) line: u32,
 }
 
-/// The chains that are read, by their names.
+/// The chains that are read, by name.
 pub(crate) type Chains = BTreeMap<String, Vec<Statement>>;
 
-/// The names that one of them leads to, itself included.
+/// The names of all chains that one chain leads to, itself included.
 pub(crate) fn reached<'a>(from: &'a str, calls: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(name) = left.pop() {
@@ -56,19 +56,19 @@ pub(crate) fn reached<'a>(from: &'a str, calls: &BTreeMap<&'a str, Vec<&'a str>>
     reached
 }
 
-/// A base chain, and what becomes of packets that no rule of it has decided about.
+/// A base chain and its policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     pub(crate) name: String,
     pub(crate) policy: Verdict,
-    /// Whose packets come through it.
+    /// The address family of its packets.
     pub(crate) family: Family,
     pub(crate) line: u32,
 }
 
-/// Appends the rows of the base chains of a hook, which packets come through in this order.
+/// Appends the rows of a hook's base chains, which are in the order in which packets pass them.
 pub(crate) fn flatten(chains: &Chains, bases: &[Base], list: &mut List) {
-    // What lets all pass decides nothing.
+    // A base chain that accepts everything decides nothing.
     let decides = |base: &&Base| base.policy != Verdict::Accept || may_end(chains, &base.name);
     let families = bases.iter().map(|base| base.family);
     let family =
@@ -76,17 +76,26 @@ pub(crate) fn flatten(chains: &Chains, bases: &[Base], list: &mut List) {
     let line = bases.last().map_or(0, |base| base.line);
     let bases: Vec<&Base> = bases.iter().filter(decides).collect();
     let decided = Vec::new();
-    let mut flat =
-        Flat { chains, bases: &bases, at: 0, family, list, steps: 0, decided, returns: 0, is_cut: false };
+    let mut flat = Flattener {
+        chains,
+        bases: &bases,
+        at: 0,
+        family,
+        list,
+        steps: 0,
+        decided,
+        returns: 0,
+        is_cut: false,
+    };
     let all = Rule { comment: Some(BY_POLICY.to_owned()), ..Rule::default() };
     flat.base(0, &all, line);
-    // Nobody knows what else is missing.
+    // An incomplete list is not safe to use: discard all rows.
     if flat.is_cut {
         flat.list.rows.clear();
     }
 }
 
-/// Whether a chain, or one that it leads to, has a packet go no further.
+/// Whether a chain, or a chain that it leads to, can end a packet.
 fn may_end(chains: &Chains, name: &str) -> bool {
     let (mut seen, mut left) = (BTreeSet::new(), vec![name]);
     while let Some(name) = left.pop() {
@@ -94,7 +103,7 @@ fn may_end(chains: &Chains, name: &str) -> bool {
             continue;
         }
         for statement in chains.get(name).into_iter().flatten() {
-            match &statement.does {
+            match &statement.decision {
                 Decision::Of(Verdict::Accept, _) | Decision::Return => {}
                 Decision::Of(..) => return true,
                 Decision::Jump(name) | Decision::Goto(name) => left.push(name),
@@ -104,36 +113,36 @@ fn may_end(chains: &Chains, name: &str) -> bool {
     false
 }
 
-/// The note of rows that do what a policy says.
+/// The note of rows that come from a policy.
 const BY_POLICY: &str = "policy";
 
-struct Flat<'c, 'l> {
+struct Flattener<'c, 'l> {
     chains: &'c Chains,
     bases: &'l [&'c Base],
-    /// The base chain that packets go through now.
+    /// The current base chain.
     at: usize,
-    /// Whose packets come through any of them.
+    /// The address family of packets that pass any of them.
     family: Family,
     list: &'l mut List,
     steps: usize,
-    /// Packets whose end stands in front of what comes: what is for them alone is left out.
+    /// Rules whose packets are already decided: later rules for these packets alone are left out.
     decided: Vec<Rule>,
-    /// Chains that were left in their middle for the packets that go through statements now.
+    /// The number of nested returns for the packets at the current statements.
     returns: usize,
-    /// It has given up somewhere.
+    /// A limit was reached, so the rows are incomplete.
     is_cut: bool,
 }
 
-/// Where packets go on behind a chain.
-struct Back<'c, 'b> {
+/// Where packets go on after a chain.
+struct ReturnPath<'c, 'b> {
     rest: &'c [Statement],
     depth: usize,
-    /// And behind that; at the end there is the policy.
+    /// Where they go on after that. `None`: the policy.
     back: Option<&'b Self>,
 }
 
-impl<'c> Flat<'c, '_> {
-    /// Packets of a rule go through a base chain and those behind it; behind the last they pass.
+impl<'c> Flattener<'c, '_> {
+    /// Runs the packets of a rule through a base chain and the later ones. After the last one they are accepted.
     fn base(&mut self, at: usize, rule: &Rule, line: u32) {
         let Some(base) = self.bases.get(at).copied() else {
             let comment = rule.comment.clone();
@@ -146,12 +155,12 @@ impl<'c> Flat<'c, '_> {
         self.at = outer;
     }
 
-    /// Packets of a rule go through statements.
+    /// Runs the packets of the rule `under` through statements.
     fn through(
         &mut self,
         statements: &'c [Statement],
         under: &Rule,
-        back: Option<&Back<'c, '_>>,
+        back: Option<&ReturnPath<'c, '_>>,
         depth: usize,
     ) {
         for (nth, statement) in statements.iter().enumerate() {
@@ -160,13 +169,13 @@ impl<'c> Flat<'c, '_> {
                 continue;
             }
             let rest = &statements[nth + 1..];
-            // Then nobody is left for the rest of the chain.
+            // If so, no packet of `under` reaches the rest of the chain.
             let is_for_all = under.is_within(&statement.rule);
-            match &statement.does {
+            match &statement.decision {
                 Decision::Of(Verdict::Accept, _) => self.base(self.at + 1, &rule, statement.line),
                 Decision::Of(verdict, answer) => self.rows(&rule, *verdict, *answer, statement.line),
                 Decision::Jump(name) => {
-                    self.through(self.chain(name), &rule, Some(&Back { rest, depth, back }), depth + 1);
+                    self.through(self.chain(name), &rule, Some(&ReturnPath { rest, depth, back }), depth + 1);
                 }
                 Decision::Goto(name) => {
                     self.through(self.chain(name), &rule, back, depth + 1);
@@ -181,20 +190,19 @@ impl<'c> Flat<'c, '_> {
         }
     }
 
-    /// Their chain ends for packets of a rule, with these statements left of it.
-    fn end(&mut self, left: &[Statement], rule: &Rule, back: Option<&Back<'c, '_>>, line: u32) {
-        // Nothing is in front of what comes for all.
+    /// Ends a chain early for the packets of a rule. `left` are the statements that they skip.
+    fn end(&mut self, left: &[Statement], rule: &Rule, back: Option<&ReturnPath<'c, '_>>, line: u32) {
+        // At the end of the chain, all packets return in order: nothing to repeat.
         if left.is_empty() {
             return;
         }
         if self.returns == RETURNS_MAX {
-            let reason =
-                format!("more than {RETURNS_MAX} chains are left in their middle by the same packets");
+            let reason = format!("more than {RETURNS_MAX} chains return early for the same packets");
             return self.give_up(line, reason);
         }
         self.returns += 1;
         let mut back = back;
-        while let Some(Back { rest, depth, back: behind }) = back {
+        while let Some(ReturnPath { rest, depth, back: behind }) = back {
             self.through(rest, rule, *behind, *depth);
             back = *behind;
         }
@@ -206,14 +214,14 @@ impl<'c> Flat<'c, '_> {
         self.decided.push(rule.clone());
     }
 
-    /// What the policy says is done with packets of a rule; packets of the other IP go on.
+    /// Applies the policy to the packets of a rule. Packets of the other IP version go on.
     fn decide(&mut self, rule: &Rule) {
         let Base { policy, family, line, .. } = *self.bases[self.at];
         let by_policy = Rule { family, comment: Some(BY_POLICY.to_owned()), ..Rule::default() };
         if policy == Verdict::Accept {
             return self.base(self.at + 1, &Rule { comment: by_policy.comment, ..rule.clone() }, line);
         }
-        // Packets that no row matches are dropped.
+        // Packets that match no row are dropped.
         let is_last = self.at + 1 == self.bases.len() || family == Family::Any;
         if !(is_last && rule.is_all()) {
             self.rows(&by_policy.and(rule), policy, Answer::default(), line);
@@ -227,7 +235,7 @@ impl<'c> Flat<'c, '_> {
         self.chains.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// What a statement asks for of such packets; None where there is no end of it.
+    /// The conditions of a statement together with `under`; `None` if a limit was reached.
     fn step(&mut self, statement: &Statement, under: &Rule, depth: usize) -> Option<Rule> {
         self.steps = self.steps.saturating_add(statement.rule.pairs(under));
         let line = statement.line;
@@ -249,7 +257,7 @@ impl<'c> Flat<'c, '_> {
 
     fn rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
         if rule.has_mapped() {
-            let reason = "`::ffff:0:0/96` is left out: such addresses are those of IPv4 here".to_owned();
+            let reason = "`::ffff:0:0/96` is left out: IPv4-mapped addresses are IPv4 here".to_owned();
             let warning = Fault { line, column: 1, reason };
             if !self.list.warnings.contains(&warning) {
                 self.list.warnings.push(warning);

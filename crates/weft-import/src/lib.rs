@@ -1,4 +1,4 @@
-//! Firewall lists of other programs, as rows of the library's `ruleset`.
+//! Converts firewall lists of other programs into rows of the library's `ruleset`.
 //!
 //! ```
 //! use weft_import::{Hook, import, insert};
@@ -9,10 +9,10 @@
 //! assert!(insert(&list, "edge.ruleset.rules").starts_with("INSERT INTO edge.ruleset.rules"));
 //! ```
 //!
-//! What `nft list ruleset` and `iptables-save` print is read: the rules of one hook, in their order, each as one row
-//! or, where it names several networks, ports or protocols, as one for each combination. What a list says and a row
-//! cannot is a [`Fault`] with its place; nothing is left out in silence. Bytes of any kind give rows or faults, in time
-//! that grows as their number, and no more than [`ROWS_MAX`] rows.
+//! The input is the output of `nft list ruleset` or `iptables-save`. The rules of one hook become rows, in order. A
+//! rule that names several networks, ports or protocols becomes one row per combination. A condition that no row can
+//! express is a [`Fault`] with its position; nothing is left out silently. Any input gives rows or faults, in time
+//! linear in its size, and at most [`ROWS_MAX`] rows.
 
 mod chains;
 mod iptables;
@@ -29,35 +29,35 @@ pub use net::Net;
 use rule::Family;
 pub use rule::{Answer, Flags, Row, Verdict};
 
-/// Rows that a list may become.
+/// Maximum number of rows of a list.
 pub const ROWS_MAX: usize = 1_000_000;
-/// Rows that one rule may become.
+/// Maximum number of rows of one rule.
 const ROWS_OF_RULE_MAX: usize = 65_536;
-/// Faults that are told; what follows is not read.
+/// Maximum number of reported faults; the rest of the list is not read.
 pub const FAULTS_MAX: usize = 100;
-/// Distance of the ranks of two rows, so that others fit between.
+/// Distance between the ranks of two rows, so that rows can be inserted between them.
 const RANK_STEP: u32 = 10;
 
-/// Rows of one INSERT.
+/// Rows per INSERT statement.
 const ROWS_OF_INSERT: usize = 1_000;
 
-/// Which rules of a list are meant.
+/// Selects the rules of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// `input`, `forward` or `output`.
     pub name: String,
-    /// The ports by which packets leave: a rule for all interfaces but some is for the others of these. Without them,
-    /// it is a fault.
+    /// The output ports. A rule for all interfaces but some becomes rows for the others of these ports. If there are
+    /// none, such a rule is a fault.
     pub out_ports: Vec<String>,
-    /// The ports at which packets arrive: a rule for all interfaces but some is for the others of these. Without them,
-    /// it is a fault.
+    /// The input ports. A rule for all interfaces but some becomes rows for the others of these ports. If there are
+    /// none, such a rule is a fault.
     pub in_ports: Vec<String>,
-    /// Interfaces whose ports have other names in the program, and these.
+    /// Interfaces whose ports have another name in the program: the interface's name, and the port's.
     pub names: Vec<(String, String)>,
 }
 
 impl Hook {
-    /// What the port of an interface is called in the program.
+    /// The name of an interface's port in the program.
     fn port_of(&self, interface: &str) -> String {
         let named = self.names.iter().find(|(known, _)| known == interface);
         named.map_or(interface, |(_, port)| port).to_owned()
@@ -70,7 +70,7 @@ impl Default for Hook {
     }
 }
 
-/// How a list is written.
+/// The format of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `nft list ruleset`
@@ -81,25 +81,25 @@ pub enum Format {
     Ip6tables,
 }
 
-/// What is wrong with a list, or not known here.
+/// An error in a list, or a condition that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From 1.
+    /// The line, from 1.
     pub line: u32,
-    /// From 1, in characters.
+    /// The column, from 1, in characters.
     pub column: u32,
-    /// What it is.
+    /// The reason.
     pub reason: String,
 }
 
-/// A list that was read.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List {
-    /// The rows in order; the first that matches a packet decides.
+    /// The rows in order; the first row that matches a packet decides.
     pub rows: Vec<Row>,
-    /// What was not understood; rules with a fault are left out.
+    /// Errors. Rules with a fault are left out.
     pub faults: Vec<Fault>,
-    /// What was understood and has another meaning here.
+    /// Conditions that have another meaning here.
     pub warnings: Vec<Fault>,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads a list; without a format, what it looks like.
+/// Reads a list. Without a format, it is detected.
 pub fn import(text: &str, format: Option<Format>, hook: &Hook) -> List {
     match format {
         Some(Format::Nft) => nft::read(text, hook),
@@ -120,7 +120,7 @@ pub fn import(text: &str, format: Option<Format>, hook: &Hook) -> List {
     }
 }
 
-/// The rows as statements that put them into a table.
+/// INSERT statements that put the rows into a table.
 pub fn insert(list: &List, table: &str) -> String {
     let mut text = String::new();
     let ranked = list.rows.iter().zip((1..).map(|n: u32| n.saturating_mul(RANK_STEP)));

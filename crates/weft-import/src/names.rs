@@ -5,10 +5,10 @@ use super::rule::Answer;
 use super::tokens::Token;
 use core::str::FromStr;
 
-/// Ports: a number, a range with `between`, or the name of a service; of `:`, an end may be left out.
+/// Ports: a number, a range with `between`, or the name of a service. With `:`, either end may be left out.
 ///
 /// # Errors
-/// It is none of them.
+/// The text is none of these.
 pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u16), Fault> {
     let one = |text: &str| named(SERVICES, text).or_else(|| number(text));
     let end = |text: &str, end: u16| if between == ':' && text.is_empty() { Some(end) } else { one(text) };
@@ -17,36 +17,36 @@ pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u
         let (low, high) = (end(low, 0)?, end(high, u16::MAX)?);
         (low <= high).then_some((low, high))
     };
-    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or range of ports"))
+    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or port range"))
 }
 
 /// The number of a protocol that IP carries.
 ///
 /// # Errors
-/// It is none, or one that a row does not have.
+/// The text is not a protocol, or no row can have this protocol.
 pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
     match named(PROTOCOLS, at.text).or_else(|| number(at.text)) {
         Some(AH) => {
-            Err(at.fault("AH (51) is not read: a packet in AH is one of what it carries here, as TCP"))
+            Err(at.fault("AH (51) is not supported: a packet in AH counts as its payload here, such as TCP"))
         }
         Some(number) => Ok(number),
         None => Err(is_no(at, at.text, "protocol")),
     }
 }
 
-/// The number of what follows the first header of IPv6, an extension header as well.
+/// An IPv6 next-header number; extension headers are included.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a next header.
 pub(crate) fn next_header(at: &Token<'_>) -> Result<u8, Fault> {
     let known = named(EXTENSION_HEADERS, at.text).or_else(|| named(PROTOCOLS, at.text));
     known.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "protocol"))
 }
 
-/// What the sender of a rejected packet gets, by its name: `icmp`, `icmpv6`, or `icmpx` for that of either.
+/// The reply to the sender of a rejected packet, by name. `kind` is `icmp`, `icmpv6`, or `icmpx` for both.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no such name.
 pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
     let usual = Answer::default();
     Ok(match (kind, at.text) {
@@ -56,29 +56,29 @@ pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
         (_, "admin-prohibited") => Answer { code: 13, code6: 1 },
         (_, "no-route") => Answer { code: 0, code6: 0 },
         (_, "host-unreachable") => Answer { code: 1, code6: 3 },
-        (_, other) => return Err(at.fault(format!("`{other}` is no way to refuse"))),
+        (_, other) => return Err(at.fault(format!("`{other}` is not a way to reject"))),
     })
 }
 
-/// The code of an ICMP message: of the errors that say what is unreachable, by its name.
+/// The code of an ICMP message: a number, or the name of a destination-unreachable code.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a code.
 pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_CODES } else { ICMP_CODES };
-    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "code of a message"))
+    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "message code"))
 }
 
 /// The type of an ICMP message.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a type.
 pub(crate) fn icmp_type(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
-    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
+    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "message type"))
 }
 
-/// A flag of TCP by its name, or several as a number.
+/// A TCP flag by name, or several as a number.
 pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
     let named = TCP_FLAGS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, bit)| *bit);
     named.or_else(|| match text.strip_prefix("0x") {
@@ -87,26 +87,26 @@ pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
     })
 }
 
-/// The number that a list has for a name.
+/// The number that belongs to a name.
 pub(crate) fn named<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
     names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number)
 }
 
-/// A number as both programs print it. They take one that begins with 0 for one of base eight.
+/// A number as both programs print it. Both read a leading 0 as octal.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     let is_decimal =
         text.bytes().all(|digit| digit.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if is_decimal { text.parse().ok() } else { None }
 }
 
-/// That a text is not what it should be.
+/// The fault for a text that is not a `what`.
 fn is_no(at: &Token<'_>, text: &str, what: &str) -> Fault {
     let is_octal = text.len() > 1 && text.starts_with('0');
     let hint = if is_octal { ": write numbers without 0 in front" } else { "" };
-    at.fault(format!("`{text}` is no {what}{hint}"))
+    at.fault(format!("`{text}` is not a {what}{hint}"))
 }
 
-/// The number of the authentication header.
+/// The protocol number of the authentication header.
 const AH: u8 = 51;
 
 const TCP_FLAGS: &[(&str, u8)] = &[
@@ -139,7 +139,7 @@ const PROTOCOLS: &[(&str, u8)] = &[
     ("udplite", 136),
 ];
 
-/// As `/etc/protocols` has them, which nft prints.
+/// The names of `/etc/protocols`, which nft prints.
 const EXTENSION_HEADERS: &[(&str, u8)] = &[
     ("ip", 0),
     ("hopopt", 0),

@@ -1,17 +1,17 @@
-//! Networks: addresses that begin with the same bits.
+//! Networks: address prefixes.
 
 use super::names::number;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that begin with the same bits.
+/// A network: all addresses with the same prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
-    /// Its bits from the top of 32 or 128.
+    /// The address, left-aligned in 32 or 128 bits.
     pub(crate) bits: u128,
-    /// How many of them count.
+    /// The prefix length.
     pub(crate) len: u8,
-    /// 128 bits, and not 32.
+    /// 128 bits instead of 32.
     pub(crate) is_v6: bool,
 }
 
@@ -20,7 +20,7 @@ impl Net {
         if self.is_v6 { 128 } else { 32 }
     }
 
-    /// `10.0.0.0/8`, an address alone, or an address with a mask of as many ones.
+    /// Reads `10.0.0.0/8`, a single address, or an address with a contiguous mask.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
         let (bits, is_v6) = address_bits(address)?;
@@ -32,7 +32,7 @@ impl Net {
         (len <= bits_max).then(|| Self { bits: cut(bits, len, bits_max), len, is_v6 })
     }
 
-    /// The networks that are together all addresses from one to another.
+    /// The networks that together cover an address range.
     pub(crate) fn of_range(from: &str, to: &str) -> Option<Vec<Self>> {
         let ((mut low, is_v6), (high, other)) = (address_bits(from)?, address_bits(to)?);
         if is_v6 != other || low > high {
@@ -56,19 +56,20 @@ impl Net {
         }
     }
 
-    /// Whether its addresses are those of IPv4 nodes in IPv6 (RFC 4291 section 2.5.5.2): of IPv4 here.
+    /// Whether it is a network of IPv4-mapped IPv6 addresses (RFC 4291 section 2.5.5.2); packets of those are IPv4
+    /// here.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_v6 && self.len >= 96 && self.bits >> 32 == 0xffff
     }
 
-    /// The addresses that both have.
+    /// The intersection.
     pub(crate) fn both(&self, other: &Self) -> Option<Self> {
         let (short, long) = if self.len <= other.len { (self, other) } else { (other, self) };
         let is_inside = short.is_v6 == long.is_v6 && cut(long.bits, short.len, long.bits_max()) == short.bits;
         is_inside.then_some(*long)
     }
 
-    /// The networks that are together all of it that is in none of these, which are sorted by their bits.
+    /// Appends the networks that together cover this network without `some`, which are sorted by their bits.
     pub(crate) fn without(self, some: &[Self], others: &mut Vec<Self>) {
         if some.iter().any(|net| net.len <= self.len) {
             return;
@@ -100,7 +101,7 @@ fn address_bits(text: &str) -> Option<(u128, bool)> {
     }
 }
 
-/// The ones of a mask that has them all at its beginning.
+/// The length of a contiguous mask.
 fn mask_len(text: &str, is_v6: bool) -> Option<u8> {
     let (mask, other) = address_bits(text)?;
     let mask = if is_v6 { mask } else { mask << 96 };

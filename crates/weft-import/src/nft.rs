@@ -1,5 +1,5 @@
-//! `nft list ruleset`: tables, sets, maps of verdicts, and the rules of the base chains of type filter of a hook, with
-//! those of the chains that they jump to.
+//! Reads `nft list ruleset`: tables, sets, verdict maps, and the rules of a hook's filter base chains, with the chains
+//! that they jump to.
 
 mod keyed;
 mod stmt;
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Reads a list.
 pub(crate) fn read(text: &str, hook: &Hook) -> List {
     let tokens = tokens(text, true);
-    // A rule may name a set that comes later, and a chain may go on behind another.
-    let mut names = Reader::new(&tokens, hook, Known::default(), true);
+    // Two passes: a rule may name a set that comes later, and a chain may be continued later.
+    let mut names = Reader::new(&tokens, hook, ListIndex::default(), true);
     names.file();
-    names.known.reach();
-    let mut reader = Reader::new(&tokens, hook, names.known, false);
+    names.index.reach();
+    let mut reader = Reader::new(&tokens, hook, names.index, false);
     reader.file();
     reader.rows();
     reader.list
 }
 
-/// A table by what makes it another: `inet` and `ip6` may both have a `filter`.
+/// A table's identity: `inet` and `ip6` may both have a table `filter`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Table<'a> {
     family: &'a str,
@@ -34,47 +34,47 @@ struct Table<'a> {
 /// A chain or a set of a table.
 type Name<'a> = (Table<'a>, &'a str);
 
-/// What holds in all of a list, wherever it stands.
+/// An index of the whole list, from the first pass.
 #[derive(Default)]
-struct Known<'a> {
-    /// The elements of sets and maps; None where they are not understood.
+struct ListIndex<'a> {
+    /// The elements of sets and maps; `None` if they are not supported.
     sets: BTreeMap<Name<'a>, Option<Vec<Element<'a>>>>,
     /// The hooks of base chains.
     hooks: BTreeMap<Name<'a>, &'a str>,
-    /// Of each chain, those that its rules name.
+    /// For each chain, the chains that its rules name.
     calls: BTreeMap<Table<'a>, BTreeMap<&'a str, Vec<&'a str>>>,
-    /// The same of each map; a chain that names one has it with its `@`.
+    /// For each map, the chains that it names. In `calls`, a map's name begins with `@`.
     maps: BTreeMap<Name<'a>, Vec<&'a str>>,
     /// The sets and maps that each chain names.
     uses: BTreeMap<Name<'a>, Vec<&'a str>>,
-    /// The chains that are meant, in the order in which packets come through them.
-    bases: Vec<BaseOf<'a>>,
-    /// They, and those that they jump to.
+    /// The selected base chains, in the order in which packets pass them.
+    bases: Vec<BaseHead<'a>>,
+    /// The selected base chains and the chains that they jump to.
     reached: BTreeSet<Name<'a>>,
-    /// The sets and maps that these name.
+    /// The sets and maps that the reached chains name.
     used: BTreeSet<Name<'a>>,
 }
 
-/// What the head of a base chain says.
-struct BaseOf<'a> {
+/// The head of a base chain.
+struct BaseHead<'a> {
     name: Name<'a>,
     priority: i32,
     line: u32,
 }
 
-/// An element of a set, or of a map.
+/// An element of a set or a map.
 #[derive(Clone)]
 struct Element<'a> {
-    /// Several where it is one as `a . b`.
+    /// The parts of a concatenation `a . b`; otherwise one value.
     values: Vec<Token<'a>>,
-    /// What becomes of packets that have it, if it is one of a map.
-    does: Option<Does<'a>>,
+    /// The verdict for packets with this element, in a verdict map.
+    verdict: Option<MapVerdict<'a>>,
 }
 
-/// What an element of a map says, and where; None of packets that go on.
-type Does<'a> = (Token<'a>, Option<Decision>);
+/// The verdict of a map element and its position; `None` if packets go on.
+type MapVerdict<'a> = (Token<'a>, Option<Decision>);
 
-/// What a test asks about.
+/// The field that a test compares.
 #[derive(Clone, Copy)]
 enum Key {
     Address(Side, bool),
@@ -88,11 +88,11 @@ enum Key {
     State,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ListIndex<'a> {
     /// Finds the chains that are read.
     fn reach(&mut self) {
         self.bases.sort_by_key(|base| base.priority);
-        for BaseOf { name: (table, name), .. } in &self.bases {
+        for BaseHead { name: (table, name), .. } in &self.bases {
             let mut calls = self.calls.get(table).cloned().unwrap_or_default();
             let named = calls.values().flatten();
             let maps: Vec<_> = named
@@ -111,7 +111,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What a chain is called among those of all tables.
+/// A name that is unique among the chains of all tables.
 fn id((table, name): Name<'_>) -> String {
     format!("{} {} {name}", table.family, table.name)
 }
@@ -120,48 +120,48 @@ struct Reader<'a> {
     tokens: &'a [Token<'a>],
     at: usize,
     hook: &'a Hook,
-    known: Known<'a>,
-    /// It only looks for what is known.
+    index: ListIndex<'a>,
+    /// The first pass, which only fills the index.
     is_first: bool,
     list: List,
     chains: Chains,
-    /// By chain; those of others accept.
+    /// The policies of base chains; the default is accept.
     policies: BTreeMap<Name<'a>, Verdict>,
-    /// The table that it is in.
+    /// The current table.
     table: Option<Table<'a>>,
-    /// Values of rules that are kept.
+    /// Number of stored rule values.
     kept: usize,
     has_table: bool,
-    /// It has been told that the list ends too early.
+    /// The early end of the list is already reported.
     is_cut: bool,
 }
 
-/// What stands on the right of a test.
+/// The right-hand side of a test.
 struct Values<'a> {
     elements: Vec<Element<'a>>,
     negated: bool,
 }
 
-/// What the tests of a rule have left, while it is read.
+/// A rule while its tests are read.
 #[derive(Default)]
 struct Draft<'a> {
     rule: Rule,
-    does: Option<Decision>,
-    /// One of these has to hold, too, each perhaps with what is done then.
+    decision: Option<Decision>,
+    /// Alternatives, one of which must hold as well, with its own verdict from a map.
     alternatives: Option<Vec<(Rule, Option<Decision>)>>,
-    /// It does what a map says.
+    /// A map gives the verdict.
     has_map: bool,
-    /// Where it asks for a rate, and whether it is for what is over that.
+    /// The position of a rate limit, and whether the rule is for packets over it.
     limit: Option<Token<'a>>,
     is_over: bool,
-    /// Where it asks for ports of any protocol.
+    /// The position of a test for ports of any protocol.
     bare_ports: Option<Token<'a>>,
 }
 
 type Read<T> = Result<T, Fault>;
 
 impl<'a> Table<'a> {
-    /// Which addresses its packets have, if its rules are read.
+    /// The address family of the table's packets, if its rules are read.
     fn addresses(self) -> Option<Family> {
         match self.family {
             "ip" => Some(Family::V4),
@@ -173,12 +173,12 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(tokens: &'a [Token<'a>], hook: &'a Hook, known: Known<'a>, is_first: bool) -> Self {
+    fn new(tokens: &'a [Token<'a>], hook: &'a Hook, known: ListIndex<'a>, is_first: bool) -> Self {
         Self {
             tokens,
             at: 0,
             hook,
-            known,
+            index: known,
             is_first,
             list: List::default(),
             chains: Chains::new(),
@@ -222,23 +222,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Tells what is wrong in a statement, and goes on behind all of it.
+    /// Reports a fault in a statement, and skips the statement.
     fn refuse(&mut self, fault: Fault, begun: usize) {
         self.note(fault);
         self.skip_from(begun);
     }
 
-    /// That the list ends within something, which has begun at this place.
+    /// The fault for a list that ends within a block, with the position where the block begins.
     fn cut(&mut self, what: &str, begun: Token<'a>) -> Fault {
         self.is_cut = true;
         let end = self.tokens[self.tokens.len() - 1];
         let line = begun.line;
         end.fault(format!(
-            "the list ends here without the `}}` of {what} of line {line}: give all that `nft list ruleset` prints"
+            "the list ends without the `}}` of {what} of line {line}: pass the complete output of `nft list ruleset`"
         ))
     }
 
-    /// Tells it if the list ends here, unless it was told of what is inside.
+    /// Reports that the list ends here, unless an inner block has reported it.
     fn note_cut(&mut self, what: &str, begun: Token<'a>) {
         if self.token().kind == Kind::End && !self.is_cut {
             let fault = self.cut(what, begun);
@@ -256,11 +256,13 @@ impl<'a> Reader<'a> {
                 "table" => self.table(begun),
                 "flush" if !is_of_part && !self.has_table => self.skip_from(begun),
                 "flush" => {
-                    let reason = "`flush` is read as the first of a list, of all or a table: give what \
-                                  `nft list ruleset` prints";
+                    let reason = "`flush` of all or of a table is only supported in front of a list: pass \
+                                  the output of `nft list ruleset`";
                     self.refuse(token.fault(reason), begun);
                 }
-                other => self.refuse(token.fault(format!("`{other}` is not read here: only `table`")), begun),
+                other => {
+                    self.refuse(token.fault(format!("`{other}` is not supported here: only `table`")), begun)
+                }
             }
             self.skip_lines();
         }
@@ -299,36 +301,36 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Something in a table.
+    /// An object in a table.
     fn object(&mut self, table: Table<'a>) {
         let begun = self.at;
         let (token, named) = (self.next(), self.next());
         let name = (table, named.text);
         match (token.text, self.eat("{")) {
             ("chain", true) => self.chain(token, name),
-            ("set" | "map", true) if self.is_first || self.known.used.contains(&name) => {
+            ("set" | "map", true) if self.is_first || self.index.used.contains(&name) => {
                 self.set(token, name)
             }
             ("set" | "map", true) => self.skip_block("the set", token),
             ("comment", false) => self.skip_from(begun),
-            // What a rule says of them is what matters.
+            // Only the rules that name these objects matter.
             ("counter" | "quota" | "limit" | "ct" | "flowtable" | "secmark" | "synproxy", _) => {
                 self.skip_from(begun);
             }
             _ if table.addresses().is_none() || self.is_left_out(table) => self.skip_from(begun),
             (other, _) => {
-                let reason = format!("`{other}` is not read in a table: only `chain`, `set` and `map`");
+                let reason = format!("`{other}` is not supported in a table: only `chain`, `set` and `map`");
                 self.refuse(token.fault(reason), begun);
             }
         }
     }
 
-    /// Whether it is known that no rule of a table is read.
+    /// Whether no rule of a table is read.
     fn is_left_out(&self, table: Table<'a>) -> bool {
-        !self.is_first && self.known.bases.iter().all(|base| base.name.0 != table)
+        !self.is_first && self.index.bases.iter().all(|base| base.name.0 != table)
     }
 
-    /// A set, or a map of verdicts.
+    /// A set or a verdict map.
     fn set(&mut self, begun: Token<'a>, name: Name<'a>) {
         let (mut elements, inside) = (Some(Vec::new()), self.at);
         self.block("the set", begun, |reader| reader.of_set(&mut elements));
@@ -336,8 +338,8 @@ impl<'a> Reader<'a> {
             return;
         }
         let calls = self.calls_since(inside);
-        self.known.maps.entry(name).or_default().extend(calls);
-        let known = self.known.sets.entry(name).or_insert_with(|| Some(Vec::new()));
+        self.index.maps.entry(name).or_default().extend(calls);
+        let known = self.index.sets.entry(name).or_insert_with(|| Some(Vec::new()));
         *known = known.take().zip(elements).map(|(mut all, more)| {
             all.extend(more);
             all
@@ -363,11 +365,11 @@ impl<'a> Reader<'a> {
             self.skip_statement();
         } else {
             *elements = None;
-            self.refuse(token.fault(format!("`{}` is not read in a set", token.text)), begun);
+            self.refuse(token.fault(format!("`{}` is not supported in a set", token.text)), begun);
         }
     }
 
-    /// Up to the `}`.
+    /// Elements up to the `}`.
     fn elements(&mut self, open: Token<'a>) -> Read<Vec<Element<'a>>> {
         self.in_braces(open, |list| {
             let mut values = vec![list.value()?];
@@ -375,19 +377,19 @@ impl<'a> Reader<'a> {
                 values.push(list.value()?);
             }
             list.of_element()?;
-            let does = if list.eat(":") { Some(list.decision_of_element()?) } else { None };
-            Ok(Element { values, does })
+            let verdict = if list.eat(":") { Some(list.decision_of_element()?) } else { None };
+            Ok(Element { values, verdict })
         })
     }
 
-    /// What is done with packets that have an element of a map.
-    fn decision_of_element(&mut self) -> Read<Does<'a>> {
+    /// The verdict of a map element.
+    fn decision_of_element(&mut self) -> Read<MapVerdict<'a>> {
         let at = self.value()?;
         let decision = match at.text {
             "continue" => None,
             other => {
                 let read = self.decision(other)?;
-                let reason = format!("`{other}` is not read in a map: only verdicts of packets");
+                let reason = format!("`{other}` is not supported in a map: only packet verdicts");
                 Some(read.ok_or_else(|| at.fault(reason))?)
             }
         };
@@ -395,7 +397,7 @@ impl<'a> Reader<'a> {
         Ok((at, decision))
     }
 
-    /// What is in `{ }`, with commas between, behind the `{`.
+    /// A comma-separated list, after the `{` and up to the `}`.
     fn in_braces<T>(
         &mut self,
         open: Token<'a>,
@@ -411,12 +413,12 @@ impl<'a> Reader<'a> {
             self.skip_newlines(open)?;
             let token = self.token();
             if !self.eat(",") && !token.is("}") {
-                return Err(token.fault(format!("`{}` is not read of an element", token.text)));
+                return Err(token.fault(format!("`{}` is not supported for an element", token.text)));
             }
         }
     }
 
-    /// To what is next in a set.
+    /// Skips newlines in a set.
     fn skip_newlines(&mut self, open: Token<'a>) -> Read<()> {
         while self.token().kind == Kind::Line {
             self.at += 1;
@@ -424,7 +426,7 @@ impl<'a> Reader<'a> {
         if self.token().kind == Kind::End { Err(self.cut("the set", open)) } else { Ok(()) }
     }
 
-    /// What may stand behind an element and does not change what it is.
+    /// Skips options that may follow an element and do not change its meaning.
     fn of_element(&mut self) -> Read<()> {
         loop {
             if self.eat("comment") {
@@ -452,12 +454,12 @@ impl<'a> Reader<'a> {
             let inside = self.at;
             self.block("the chain", begun, |reader| reader.head(name));
             let calls = self.calls_since(inside);
-            self.known.calls.entry(name.0).or_default().entry(name.1).or_default().extend(calls);
+            self.index.calls.entry(name.0).or_default().entry(name.1).or_default().extend(calls);
             let tokens = &self.tokens[inside..self.at.min(self.tokens.len())];
             let sets = tokens.iter().filter(|token| token.kind == Kind::Word);
             let sets = sets.filter_map(|token| token.text.strip_prefix('@'));
-            self.known.uses.entry(name).or_default().extend(sets);
-        } else if self.known.is_read(name) {
+            self.index.uses.entry(name).or_default().extend(sets);
+        } else if self.index.is_read(name) {
             self.chains.entry(id(name)).or_default();
             self.block("the chain", begun, |reader| reader.statement(name));
         } else {
@@ -465,28 +467,28 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The chains and maps that are named from a place on.
+    /// The chains and maps that are named from a position on.
     fn calls_since(&self, begun: usize) -> Vec<&'a str> {
         let tokens = &self.tokens[begun..self.at.min(self.tokens.len())];
         let is_call = |pair: &&[Token<'a>]| ["jump", "goto", "vmap"].iter().any(|word| pair[0].is(word));
         tokens.windows(2).filter(is_call).map(|pair| pair[1].text).collect()
     }
 
-    /// Keeps what `type filter hook forward priority 0` says.
+    /// Stores the contents of `type filter hook forward priority 0`.
     fn head(&mut self, name: Name<'a>) {
         let line = self.token().line;
         if self.eat("type") {
             let is_filter = self.eat("filter");
             let (hook, priority) = self.rest_of_type();
-            self.known.hooks.insert(name, hook);
+            self.index.hooks.insert(name, hook);
             if is_filter && hook == self.hook.name && name.0.addresses().is_some() {
-                self.known.bases.push(BaseOf { name, priority, line });
+                self.index.bases.push(BaseHead { name, priority, line });
             }
         }
         self.skip_statement();
     }
 
-    /// The hook and the priority in the rest of a `type`, which it leaves behind.
+    /// Reads the hook and the priority from the rest of a `type` statement.
     fn rest_of_type(&mut self) -> (&'a str, i32) {
         let (mut hook, mut priority) = ("", 0_i32);
         while !self.is_end_of_rule() {
@@ -531,23 +533,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A chain whose rules are not read: it is told if packets come through it, too, and may end there.
+    /// A chain whose rules are not read. Warns if packets of the hook pass it, and may end there.
     fn other_chain(&mut self, begun: Token<'a>, (table, name): Name<'a>) {
         let inside = self.at;
         self.skip_block("the chain", begun);
         let tokens = &self.tokens[inside..self.at.min(self.tokens.len())];
-        let hook = self.known.hooks.get(&(table, name)).copied();
+        let hook = self.index.hooks.get(&(table, name)).copied();
         let Some(hook) = hook.filter(|hook| self.come_through(table, hook)) else { return };
         let decides = |token: &&Token<'a>| token.kind == Kind::Word && DECIDES.contains(&token.text);
         if let Some(at) = tokens.iter().find(decides) {
             let (what, ours) = (at.text, &self.hook.name);
-            let reason = format!("and its `{what}`: packets of hook {ours} come through it");
+            let reason = format!("and its `{what}`: packets of hook {ours} pass it");
             let reason = format!("the chain `{name}` of hook {hook} is left out, {reason}");
             self.list.warnings.push(at.fault(reason));
         }
     }
 
-    /// Whether packets of the hook that is meant pass another hook, too.
+    /// Whether packets of the selected hook pass another hook too.
     fn come_through(&self, table: Table<'a>, hook: &str) -> bool {
         let others: &[&str] = match self.hook.name.as_str() {
             "input" => &["ingress", "prerouting"],
@@ -557,9 +559,9 @@ impl<'a> Reader<'a> {
         table.addresses().is_none() || hook == self.hook.name || others.contains(&hook)
     }
 
-    /// The rows of the chains that are meant; or that there are none.
+    /// Appends the rows of the selected chains. Reports a fault if there are none.
     fn rows(&mut self) {
-        let Some(BaseOf { line, name: (first, _), .. }) = self.known.bases.first() else {
+        let Some(BaseHead { line, name: (first, _), .. }) = self.index.bases.first() else {
             if self.list.faults.is_empty() {
                 let reason = format!("there is no chain with `type filter hook {}`", self.hook.name);
                 self.list.faults.push(Fault { line: 1, column: 1, reason });
@@ -567,8 +569,8 @@ impl<'a> Reader<'a> {
             return;
         };
         let family = first.addresses().unwrap_or_default();
-        let of_table = |base: &BaseOf<'_>| base.name.0.addresses().unwrap_or_default();
-        if family != Family::Any && self.known.bases.iter().all(|base| of_table(base) == family) {
+        let of_table = |base: &BaseHead<'_>| base.name.0.addresses().unwrap_or_default();
+        if family != Family::Any && self.index.bases.iter().all(|base| of_table(base) == family) {
             let (of, other) = if family == Family::V4 { ("ip", "IPv6") } else { ("ip6", "IPv4") };
             let reason =
                 format!("packets of {other} match no row of a list of `table {of}`, and are dropped");
@@ -576,7 +578,7 @@ impl<'a> Reader<'a> {
         }
         let policy = |name: &Name<'a>| self.policies.get(name).copied().unwrap_or(Verdict::Accept);
         let bases: Vec<Base> = self
-            .known
+            .index
             .bases
             .iter()
             .map(|base| Base {
@@ -595,25 +597,25 @@ impl<'a> Reader<'a> {
             Ok(draft) => draft,
             Err(fault) => return self.refuse(fault, begun),
         };
-        let Draft { rule, does, alternatives, .. } = draft;
+        let Draft { rule, decision, alternatives, .. } = draft;
         let others = alternatives.iter().flatten().map(|(alternative, _)| alternative.weight());
         let copies = alternatives.as_ref().map_or(1, Vec::len);
         self.kept += rule.weight().saturating_mul(copies).saturating_add(others.sum::<usize>());
         if rule.is_too_long || self.kept > VALUES_MAX {
-            let all = "the rules have too many values in all";
+            let all = "the rules have too many values in total";
             let reason = if rule.is_too_long { rule::TOO_LONG } else { all };
             return self.refuse(Fault { line, column: 1, reason: reason.to_owned() }, begun);
         }
         let statements = self.chains.entry(id((table, chain))).or_default();
-        let mut add = |rule: Rule, does: Option<Decision>| {
-            // A rule without a verdict counts or logs, and goes on.
-            statements.extend(does.map(|does| Statement { rule, does, line }));
+        let mut add = |rule: Rule, decision: Option<Decision>| {
+            // A rule without a verdict counts or logs; packets go on.
+            statements.extend(decision.map(|decision| Statement { rule, decision, line }));
         };
         match alternatives {
-            None => add(rule, does),
+            None => add(rule, decision),
             Some(alternatives) => {
                 for (alternative, by_map) in alternatives {
-                    add(rule.and(&alternative), by_map.or_else(|| does.clone()));
+                    add(rule.and(&alternative), by_map.or_else(|| decision.clone()));
                 }
             }
         }
@@ -627,10 +629,10 @@ impl<'a> Reader<'a> {
         while !self.is_end_of_rule() {
             let at = self.token();
             self.test(&mut draft, table)?;
-            let is_done = draft.does.is_some() || draft.has_map || at.is("continue");
+            let is_done = draft.decision.is_some() || draft.has_map || at.is("continue");
             if is_done && !self.token().is("comment") && !self.is_end_of_rule() {
                 let last = if draft.has_map { "vmap" } else { at.text };
-                return Err(self.token().fault(format!("nothing is read behind `{last}`")));
+                return Err(self.token().fault(format!("unexpected text after `{last}`")));
             }
         }
         self.of_protocols_with_ports(&mut draft)?;
@@ -638,7 +640,7 @@ impl<'a> Reader<'a> {
         Ok(draft)
     }
 
-    /// Has a rule that asks for ports of any protocol be for protocols whose ports are known.
+    /// Restricts a rule that tests ports of any protocol to protocols whose ports a row can test.
     fn of_protocols_with_ports(&mut self, draft: &mut Draft<'a>) -> Read<()> {
         let Some(at) = draft.bare_ports else { return Ok(()) };
         let mut is_told = true;
@@ -659,7 +661,7 @@ impl<'a> Reader<'a> {
             }
         }
         if !is_told {
-            self.list.warnings.push(at.fault("`th` is read of TCP, UDP and SCTP, and of no other protocol"));
+            self.list.warnings.push(at.fault("`th` is supported for TCP, UDP and SCTP only"));
         }
         Ok(())
     }
@@ -668,24 +670,24 @@ impl<'a> Reader<'a> {
         matches!(self.token().kind, Kind::Line | Kind::End) || self.token().is(";") || self.token().is("}")
     }
 
-    /// What must follow.
+    /// The next token, which must be a value.
     fn value(&mut self) -> Read<Token<'a>> {
         let token = self.token().closed()?;
         if !token.is_value() {
-            return Err(token.fault("a value is to follow"));
+            return Err(token.fault("expected a value"));
         }
         self.at += 1;
         Ok(token)
     }
 
-    /// Behind the statement that begins there, wherever in it the reader is.
+    /// Skips to the end of the statement that begins at `begun`, from any position in it.
     fn skip_from(&mut self, begun: usize) {
         self.at = begun;
         self.at += usize::from(self.token().is("}"));
         self.skip_statement();
     }
 
-    /// To the end of the line, over blocks in it.
+    /// Skips to the end of the line, including blocks.
     fn skip_statement(&mut self) {
         while !self.is_end_of_rule() {
             let token = self.next();
@@ -695,7 +697,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Behind the `}` of a block that has begun.
+    /// Skips to the end of an open block.
     fn skip_block(&mut self, what: &str, begun: Token<'a>) {
         let mut depth = 1;
         while depth > 0 {
@@ -708,14 +710,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Values of rules that are kept until all is read.
+/// Maximum number of rule values that are stored until the end of the list.
 const VALUES_MAX: usize = 16 * ROWS_MAX;
 
-/// Names of priorities of chains.
+/// Named priorities of chains.
 const PRIORITIES: [(&str, i32); 6] =
     [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];
 
-/// What decides about packets, or makes others of them.
+/// Statements that decide about packets or translate them.
 const DECIDES: [&str; 15] = [
     "drop",
     "reject",

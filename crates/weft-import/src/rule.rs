@@ -1,85 +1,85 @@
-//! What a rule asks, and the rows that it becomes.
+//! A rule: its conditions, and the rows that it becomes.
 
 use super::net::Net;
 use super::tokens::Token;
 use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
 
-/// What becomes of a packet, by the number that a row has for it.
+/// The verdict on a packet; the discriminant is the number in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is gone.
+    /// The packet is dropped.
     #[default]
     Drop = 0,
-    /// It passes.
+    /// The packet passes.
     Accept = 1,
-    /// It is gone, and its sender gets an error of ICMP.
+    /// The packet is dropped, and its sender gets an ICMP error.
     Reject = 2,
-    /// It is gone, and its sender gets a reset of TCP.
+    /// The packet is dropped, and its sender gets a TCP reset.
     Reset = 3,
 }
 
-/// The code of the error that the sender of a rejected packet gets: destination unreachable.
+/// The destination-unreachable code that the sender of a rejected packet gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Of ICMP, type 3.
+    /// For ICMP, type 3.
     pub code: u8,
-    /// Of ICMPv6, type 1.
+    /// For ICMPv6, type 1.
     pub code6: u8,
 }
 
 impl Default for Answer {
-    /// The port is unreachable.
+    /// Port unreachable.
     fn default() -> Self {
         Self { code: 3, code6: 4 }
     }
 }
 
-/// Flags of TCP, by their bits in the header.
+/// TCP flags, by their bits in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags {
-    /// Those that are set.
+    /// The flags that are set.
     pub bits: u8,
-    /// Those that are looked at.
+    /// The flags that are compared.
     pub mask: u8,
 }
 
-/// A row of the table; NULL is None.
+/// A row of the table; `None` is NULL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// The port at which a packet arrives.
+    /// The input port.
     pub at: Option<String>,
-    /// The port by which it leaves; `*` if it leaves by several.
+    /// The output port; `*` for a packet that leaves by several ports.
     pub out: Option<String>,
-    /// The network that it comes from.
+    /// The source network.
     pub src: Option<Net>,
-    /// The network that it goes to.
+    /// The destination network.
     pub dst: Option<Net>,
-    /// The number of the protocol that IP carries.
+    /// The protocol number in the IP header.
     pub protocol: Option<u8>,
-    /// The number of what follows the first header of IPv6.
+    /// The next-header number in the first IPv6 header.
     pub next_header: Option<u8>,
-    /// Source ports, both ends included.
+    /// Source ports, inclusive.
     pub src_ports: (u16, u16),
-    /// Destination ports.
+    /// Destination ports, inclusive.
     pub dst_ports: (u16, u16),
     /// The type of an ICMP message.
     pub icmp: Option<u8>,
-    /// Its code.
+    /// The code of an ICMP message.
     pub icmp_code: Option<u8>,
-    /// The flags of TCP that a packet has, of those that are looked at: `FIN` is 1, `SYN` 2, `RST` 4, as in the header.
+    /// TCP flags: `FIN` is 1, `SYN` 2, `RST` 4, as in the header.
     pub flags: Option<Flags>,
-    /// What it is to its connection: its place among new, established, related, invalid and untracked, from 1.
+    /// The connection state: its position among new, established, related, invalid and untracked, from 1.
     pub state: Option<u8>,
-    /// What becomes of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What its sender gets, if it is rejected.
+    /// The reply to the sender of a rejected packet.
     pub answer: Answer,
-    /// Where the rule comes from: its comment, or its line.
+    /// The origin of the row: the rule's comment, or its line.
     pub note: String,
 }
 
-/// Which addresses there are.
+/// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
     #[default]
@@ -88,33 +88,33 @@ pub(crate) enum Family {
     V6,
 }
 
-/// The values that will do, None for any.
-type Wanted<T> = Option<Vec<T>>;
+/// The allowed values; `None` for any.
+type Allowed<T> = Option<Vec<T>>;
 
-/// A rule that is read: what each of its tests wants.
+/// The conditions of a rule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rule {
     pub(crate) family: Family,
-    pub(crate) at: Wanted<String>,
-    pub(crate) out: Wanted<String>,
-    pub(crate) src: Wanted<Net>,
-    pub(crate) dst: Wanted<Net>,
-    pub(crate) protocols: Wanted<u8>,
-    pub(crate) next_headers: Wanted<u8>,
-    pub(crate) src_ports: Wanted<(u16, u16)>,
-    pub(crate) dst_ports: Wanted<(u16, u16)>,
-    pub(crate) icmp: Wanted<u8>,
-    pub(crate) icmp_codes: Wanted<u8>,
-    pub(crate) flags: Wanted<Flags>,
-    pub(crate) states: Wanted<u8>,
+    pub(crate) at: Allowed<String>,
+    pub(crate) out: Allowed<String>,
+    pub(crate) src: Allowed<Net>,
+    pub(crate) dst: Allowed<Net>,
+    pub(crate) protocols: Allowed<u8>,
+    pub(crate) next_headers: Allowed<u8>,
+    pub(crate) src_ports: Allowed<(u16, u16)>,
+    pub(crate) dst_ports: Allowed<(u16, u16)>,
+    pub(crate) icmp: Allowed<u8>,
+    pub(crate) icmp_codes: Allowed<u8>,
+    pub(crate) flags: Allowed<Flags>,
+    pub(crate) states: Allowed<u8>,
     pub(crate) comment: Option<String>,
-    /// It asks for what no packet is.
+    /// No packet matches.
     pub(crate) is_never: bool,
-    /// It asks for one of so many values, and of so many others, that nobody looks which are both.
+    /// The rule combines sets that are too large to intersect.
     pub(crate) is_too_long: bool,
 }
 
-/// Where packets come from, or go to.
+/// The end of a packet's path that a condition tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
@@ -122,14 +122,14 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    fn networks(self) -> fn(&mut Rule) -> &mut Wanted<Net> {
+    fn networks(self) -> fn(&mut Rule) -> &mut Allowed<Net> {
         match self {
             Self::Source => |rule| &mut rule.src,
             Self::Destination => |rule| &mut rule.dst,
         }
     }
 
-    fn ports(self) -> fn(&mut Rule) -> &mut Wanted<(u16, u16)> {
+    fn ports(self) -> fn(&mut Rule) -> &mut Allowed<(u16, u16)> {
         match self {
             Self::Source => |rule| &mut rule.src_ports,
             Self::Destination => |rule| &mut rule.dst_ports,
@@ -137,26 +137,25 @@ impl Side {
     }
 }
 
-/// What a row has for packets that leave by several ports.
+/// The output port in rows for packets that leave by several ports.
 const SEVERAL_PORTS: &str = "*";
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 const NOTE_BYTES_MAX: usize = 64;
-/// Pairs of values of which it is looked which are both.
+/// Maximum number of value pairs that are compared to intersect two sets.
 const PAIRS_MAX: usize = 1 << 20;
-/// Why a rule that asks for too many is none.
-pub(crate) const TOO_LONG: &str =
-    "too many values are left of those that a field has to be among more than once";
-/// What connections are to packets; `ruleset` of the library numbers them from 1.
+/// The reason of a fault for sets that are too large.
+pub(crate) const TOO_LONG: &str = "a field is tested against sets that are too large to combine";
+/// Connection states; the library's `ruleset` numbers them from 1.
 const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
 
 impl Flags {
-    /// What has both.
+    /// The intersection.
     fn both(&self, other: &Self) -> Option<Self> {
         let agree = (self.bits ^ other.bits) & self.mask & other.mask == 0;
         agree.then_some(Self { bits: self.bits | other.bits, mask: self.mask | other.mask })
     }
 
-    /// What is not this: for each of the flags, those before it as they are, and it the other way.
+    /// The complement: for each flag, the previous flags as they are, and this flag inverted.
     fn others(self) -> Vec<Self> {
         let other = |bit: u8| {
             let mask = self.mask & (bit | (bit - 1));
@@ -197,7 +196,7 @@ impl fmt::Display for Row {
 }
 
 impl Rule {
-    /// Only packets of a family.
+    /// Restricts the rule to a family.
     pub(crate) fn only(&mut self, family: Family) {
         if self.family != Family::Any && self.family != family {
             self.is_never = true;
@@ -205,7 +204,7 @@ impl Rule {
         self.family = family;
     }
 
-    /// Only packets of these protocols, or of others.
+    /// Restricts the rule to these protocols, or to all others.
     pub(crate) fn protocols(&mut self, wanted: &[u8], negated: bool) {
         let all = self.protocols.take().unwrap_or_else(|| match negated {
             false => wanted.to_vec(),
@@ -214,7 +213,7 @@ impl Rule {
         self.protocols = Some(all.into_iter().filter(|known| wanted.contains(known) != negated).collect());
     }
 
-    /// Only packets of TCP that have one of these of its flags, or none of them.
+    /// Restricts the rule to TCP packets that match one of these flag sets, or none.
     pub(crate) fn flags(&mut self, some: &[Flags], negated: bool) {
         self.protocols(&[TCP], false);
         let some = some.iter().filter(|flags| flags.bits & !flags.mask == 0);
@@ -225,7 +224,7 @@ impl Rule {
         }
     }
 
-    /// Only packets that come from, or go to, one of these networks, which are of one family, or none of them.
+    /// Restricts the rule to these source or destination networks, or to all others. All are of one family.
     pub(crate) fn networks(&mut self, side: Side, mut nets: Vec<Net>, negated: bool) {
         let all = nets.first().map(|net| Net { bits: 0, len: 0, ..*net });
         if let Some(all) = all.filter(|_| negated) {
@@ -237,31 +236,31 @@ impl Rule {
         self.narrow(side.networks(), nets, Net::both);
     }
 
-    /// Only packets from or to one of these ports, or to none of them.
+    /// Restricts the rule to these ports, or to all others.
     pub(crate) fn ports(&mut self, side: Side, ports: Vec<(u16, u16)>, negated: bool) {
         let ports = if negated { other_ports(ports) } else { ports };
         self.narrow(side.ports(), ports, both_ports);
     }
 
-    /// Only messages of ICMP of these types, or of others.
+    /// Restricts the rule to these ICMP types, or to all others.
     pub(crate) fn icmp(&mut self, types: &[u8], negated: bool) {
         let wanted = (0..=u8::MAX).filter(|of| types.contains(of) != negated).collect();
         self.narrow(|rule| &mut rule.icmp, wanted, same);
     }
 
-    /// Only messages of ICMP with these codes, or others.
+    /// Restricts the rule to these ICMP codes, or to all others.
     pub(crate) fn icmp_codes(&mut self, codes: &[u8], negated: bool) {
         let wanted = (0..=u8::MAX).filter(|of| codes.contains(of) != negated).collect();
         self.narrow(|rule| &mut rule.icmp_codes, wanted, same);
     }
 
-    /// Only packets of IPv6 whose first header says that one of these follows, or another.
+    /// Restricts the rule to IPv6 packets with these next headers, or to all others.
     pub(crate) fn next_headers(&mut self, numbers: &[u8], negated: bool) {
         let wanted = (0..=u8::MAX).filter(|of| numbers.contains(of) != negated).collect();
         self.narrow(|rule| &mut rule.next_headers, wanted, same);
     }
 
-    /// What both rules ask for, with the comment of this one.
+    /// The conditions of both rules, with the comment of this one.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.is_never |= other.is_never;
@@ -284,9 +283,9 @@ impl Rule {
         both
     }
 
-    /// Whether all packets of it are packets of the other.
+    /// Whether every packet of this rule is also one of the other.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
-        fn all<T>(mine: &Wanted<T>, theirs: &Wanted<T>, is_in: impl Fn(&T, &T) -> bool) -> bool {
+        fn all<T>(mine: &Allowed<T>, theirs: &Allowed<T>, is_in: impl Fn(&T, &T) -> bool) -> bool {
             match (mine, theirs) {
                 (_, None) => true,
                 (None, Some(_)) => false,
@@ -313,12 +312,12 @@ impl Rule {
             && all(&self.states, &other.states, |one, other| one == other)
     }
 
-    /// Whether it names networks that no row can have.
+    /// Whether it names IPv4-mapped networks, which no row can have.
     pub(crate) fn has_mapped(&self) -> bool {
         !self.is_never && self.src.iter().chain(&self.dst).flatten().any(Net::is_mapped)
     }
 
-    /// The rule without such networks: what is in none of the others is for no packet.
+    /// The rule without IPv4-mapped networks. It matches no packet if none is left.
     pub(crate) fn without_mapped(mut self) -> Self {
         for nets in [&mut self.src, &mut self.dst].into_iter().flatten() {
             nets.retain(|net| !net.is_mapped());
@@ -327,17 +326,17 @@ impl Rule {
         self
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it has no condition.
     pub(crate) fn is_all(&self) -> bool {
         !self.is_never && !self.is_too_long && self.family == Family::Any && Self::default().is_within(self)
     }
 
-    /// How many values it has, and some for the rest.
+    /// The number of its values plus a constant.
     pub(crate) fn weight(&self) -> usize {
         self.pairs(&Self::default())
     }
 
-    /// How many values are compared for [`Rule::and`], and some for the rest.
+    /// The number of value pairs that [`Rule::and`] compares, plus a constant.
     pub(crate) fn pairs(&self, other: &Self) -> usize {
         let pairs = [
             length(&self.at).saturating_mul(length(&other.at)),
@@ -356,11 +355,11 @@ impl Rule {
         pairs.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// As [`Rule::narrow`], if the other rule asks for anything.
+    /// Like [`Rule::narrow`], if the other rule has this condition.
     fn meet<T: Clone>(
         &mut self,
-        place: impl Fn(&mut Self) -> &mut Wanted<T>,
-        values: &Wanted<T>,
+        place: impl Fn(&mut Self) -> &mut Allowed<T>,
+        values: &Allowed<T>,
         both: impl Fn(&T, &T) -> Option<T>,
     ) {
         if let Some(values) = values {
@@ -368,10 +367,10 @@ impl Rule {
         }
     }
 
-    /// Only packets that have one of these values, and one of those that are asked for already.
+    /// Intersects the allowed values with these.
     fn narrow<T: Clone>(
         &mut self,
-        place: impl Fn(&mut Self) -> &mut Wanted<T>,
+        place: impl Fn(&mut Self) -> &mut Allowed<T>,
         values: Vec<T>,
         both: impl Fn(&T, &T) -> Option<T>,
     ) {
@@ -395,24 +394,24 @@ impl Rule {
         *place(self) = Some(left);
     }
 
-    /// Whether the rule is for packets of protocols that have ports; `at` is where it asks for one.
+    /// Whether the rule is for protocols with ports. `at` is the position of the port test.
     ///
     /// # Errors
-    /// It is for others, too, of which a row knows no ports.
+    /// The rule is also for protocols whose ports a row cannot test.
     pub(crate) fn has_protocol_of_ports(&self, at: &Token<'_>) -> Result<bool, Fault> {
         let protocols = self.protocols.as_deref().unwrap_or_default();
         match protocols.iter().find(|protocol| !WITH_PORTS.contains(protocol)) {
-            Some(other) => {
-                Err(at.fault(format!("ports of protocol {other} are not read: only of TCP, UDP and SCTP")))
-            }
+            Some(other) => Err(at.fault(format!(
+                "ports of protocol {other} are not supported: only those of TCP, UDP and SCTP"
+            ))),
             None => Ok(self.protocols.is_some()),
         }
     }
 
-    /// Only packets in states of these names, or in others: their places among [`STATES`].
+    /// Restricts the rule to packets in these connection states, or in all others.
     ///
     /// # Errors
-    /// One is no state.
+    /// A name is not a state.
     pub(crate) fn states(&mut self, named: &[(&str, Token<'_>)], negated: bool) -> Result<(), Fault> {
         let named = named.iter().map(|(name, at)| state(name, at)).collect::<Result<Vec<u8>, _>>()?;
         let wanted: Vec<u8> = (1..).take(STATES.len()).filter(|nth| named.contains(nth) != negated).collect();
@@ -422,11 +421,11 @@ impl Rule {
         Ok(())
     }
 
-    /// Only packets that arrive at an interface with one of these names, or at another of those that there are; at the
-    /// end of a name a character may stand for any rest.
+    /// Restricts the rule to packets that arrive at an interface with one of these names, or at any other. A wildcard
+    /// at the end of a name matches any rest.
     ///
     /// # Errors
-    /// Nobody has said which there are, and the rule is for others, or for all whose names begin in some way.
+    /// The hook lists no input ports, and the rule is negated or has a wildcard.
     pub(crate) fn arrives(
         &mut self,
         option: &Token<'_>,
@@ -440,7 +439,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Only packets that leave by an interface with one of these names, or by another, as [`Rule::arrives`].
+    /// Restricts the rule to packets that leave by an interface with one of these names, or by any other, as
+    /// [`Rule::arrives`].
     ///
     /// # Errors
     /// As for [`Rule::arrives`].
@@ -460,7 +460,7 @@ impl Rule {
     /// Appends the rows of the rule.
     ///
     /// # Errors
-    /// Why it cannot be rows.
+    /// The rule cannot be expressed as rows.
     pub(crate) fn rows(
         &self,
         (verdict, answer): (Verdict, Answer),
@@ -482,7 +482,7 @@ impl Rule {
         };
         let no_address = self.src.is_none() && self.dst.is_none();
         let src = if no_address { of_family.map(|net| vec![net]) } else { self.src.clone() };
-        // What leaves by several ports, or by one that is not known yet, is kept from all of them.
+        // Packets that leave by several ports, or by a port that is not known yet, are refused at all of them.
         let several = (verdict != Verdict::Accept).then(|| SEVERAL_PORTS.to_owned());
         let out = self.out.as_ref().map(|out| out.iter().cloned().chain(several).collect::<Vec<_>>());
         let n = [
@@ -501,13 +501,13 @@ impl Rule {
         ];
         let n = n.iter().try_fold(1_usize, |all, n| all.checked_mul(*n)).unwrap_or(usize::MAX);
         if n > ROWS_OF_RULE_MAX {
-            return Err(format!("the rule would be {n} rows, and may be {ROWS_OF_RULE_MAX}"));
+            return Err(format!("the rule would have {n} rows; the limit is {ROWS_OF_RULE_MAX}"));
         }
         if rows.len() + n > ROWS_MAX {
-            return Err(format!("the list would be more than {ROWS_MAX} rows"));
+            return Err(format!("the list would have more than {ROWS_MAX} rows"));
         }
         for nth in 0..n {
-            // As digits of a number, of which the last changes first.
+            // `nth` counts the combinations: the last value changes first.
             let mut rest = nth;
             let state = digit(&self.states, &mut rest);
             let flags = digit(&self.flags, &mut rest);
@@ -544,16 +544,16 @@ impl Rule {
     }
 }
 
-/// The number of a state.
+/// The number of a connection state.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no such state.
 fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
     let known = (1..).zip(STATES).find(|(_, state)| name.eq_ignore_ascii_case(state));
-    known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
+    known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is not a connection state")))
 }
 
-/// The ports with one of these names, or those without; at the end of a name a character may stand for any rest.
+/// The ports with one of these names, or all others. A wildcard at the end of a name matches any rest.
 fn ports_named(
     (test, option): (&Token<'_>, &str),
     names: &[Token<'_>],
@@ -567,32 +567,32 @@ fn ports_named(
     if ports.is_empty() {
         return Err(match pattern {
             Some(name) => {
-                name.fault(format!("which ports have such names is not known: say all with {option}"))
+                name.fault(format!("the matching ports are not known: list all ports with {option}"))
             }
-            None => test.fault(format!("which other ports there are is not known: say all with {option}")),
+            None => test.fault(format!("the other ports are not known: list all ports with {option}")),
         });
     }
     let is_meant = |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
     Ok(ports.iter().filter(is_meant).cloned().collect())
 }
 
-/// Whether an interface has this name, or one that begins like that, if it ends in what stands for any rest.
+/// Whether an interface has this name, or begins with it if the name ends with the wildcard `any`.
 fn is_name_of(name: &str, interface: &str, any: char) -> bool {
     name == interface || name.strip_suffix(any).is_some_and(|begin| interface.starts_with(begin))
 }
 
-/// What two values that have to be the same are.
+/// The value, if both are equal.
 fn same<T: Clone + PartialEq>(one: &T, other: &T) -> Option<T> {
     (one == other).then(|| one.clone())
 }
 
-/// The ports of two ranges.
+/// The intersection of two port ranges.
 fn both_ports(one: &(u16, u16), other: &(u16, u16)) -> Option<(u16, u16)> {
     let both = (one.0.max(other.0), one.1.min(other.1));
     (both.0 <= both.1).then_some(both)
 }
 
-/// All ports beside some.
+/// The complement of some port ranges.
 fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     some.sort_unstable();
     let (mut others, mut next) = (Vec::new(), 0_u32);
@@ -608,28 +608,28 @@ fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     others
 }
 
-/// What a test of a mark means here.
-pub(crate) const UNMARKED: &str = "nothing marks packets here: all have the mark 0";
-/// Why a list may mean more.
+/// The warning for a test of a mark.
+pub(crate) const UNMARKED: &str = "marks are not supported: all packets have the mark 0";
+/// The warning for a list that may mean more.
 pub(crate) const GUESSED: &str =
-    "own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
+    "own addresses are not known: all addresses except multicast and 255.255.255.255 count as own";
 
-/// Which sorts of destinations a rule is for.
+/// The kinds of destination addresses of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AddressSorts {
     /// Addresses of hosts.
     host: bool,
     multicast: bool,
     broadcast: bool,
-    /// It is a host's own that are meant.
+    /// The rule names the host's own addresses.
     is_own: bool,
 }
 
 impl AddressSorts {
-    /// Those with these names, or the others. What is forwarded is for no address of the host itself.
+    /// The kinds with these names, or all others. Forwarded packets never go to the host's own addresses.
     ///
     /// # Errors
-    /// One is not read.
+    /// A kind is not supported.
     pub(crate) fn of(names: &[Token<'_>], negated: bool, hook: &str) -> Result<Self, Fault> {
         let mut sorts = Self { host: false, multicast: false, broadcast: false, is_own: false };
         for name in names {
@@ -641,7 +641,7 @@ impl AddressSorts {
                 ("unicast", _) => sorts.host = true,
                 ("anycast" | "blackhole" | "unreachable" | "prohibit", "forward") => {}
                 (other, _) => {
-                    return Err(name.fault(format!("`{other}` is no sort of address that is read here")));
+                    return Err(name.fault(format!("`{other}` is not a supported address type")));
                 }
             }
         }
@@ -652,12 +652,12 @@ impl AddressSorts {
         Ok(sorts)
     }
 
-    /// Whether nobody knows exactly which they are.
+    /// Whether the list does not determine the addresses exactly.
     pub(crate) fn is_guessed(self) -> bool {
         self.is_own
     }
 
-    /// Has a rule be for these destinations.
+    /// Restricts a rule to these destinations.
     pub(crate) fn narrow(self, rule: &mut Rule, family: Family) {
         let is_v6 = family == Family::V6;
         let group = if is_v6 { Net::read("ff00::/8") } else { Net::read("224.0.0.0/4") };
@@ -689,7 +689,7 @@ fn length<T>(values: &Option<Vec<T>>) -> usize {
     values.as_ref().map_or(1, Vec::len)
 }
 
-/// One of the values by the last digit of a number, which is taken off; None if any will do.
+/// Picks a value by the last digit of a mixed-radix number, and removes the digit. `None` if any value will do.
 fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
     let values = values.as_ref()?;
     let at = *number % values.len();
@@ -697,7 +697,7 @@ fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
     Some(values[at].clone())
 }
 
-/// The number of TCP.
+/// The protocol number of TCP.
 pub(crate) const TCP: u8 = 6;
-/// TCP, UDP and SCTP: those whose ports a row knows.
+/// TCP, UDP and SCTP: the protocols whose ports a row can test.
 pub(crate) const WITH_PORTS: [u8; 3] = [TCP, 17, 132];

@@ -1,15 +1,15 @@
-//! Words with their places.
+//! A lexer for the lists: tokens with their positions.
 
 use super::Fault;
 
-/// What a text is made of.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A run of other characters.
     Word,
-    /// What stands in quotes, without them.
+    /// Quoted text, without the quotes.
     Text,
-    /// The same without the quote at its end: it goes to the end of the line.
+    /// Quoted text without a closing quote: it extends to the end of the line.
     Open,
     /// One of `{`, `}`, `,`, `;`, `=`, or `!=`.
     Mark,
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     End,
 }
 
-/// A piece of a text.
+/// A token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
@@ -34,28 +34,29 @@ impl Token<'_> {
         matches!(self.kind, Kind::Word | Kind::Mark) && self.text == text
     }
 
-    /// Whether something can be meant by it: no mark, and no end.
+    /// Whether it can be a value: neither a mark nor an end.
     pub(crate) fn is_value(&self) -> bool {
         matches!(self.kind, Kind::Word | Kind::Text)
     }
 
-    /// That quotes are not closed, if so.
+    /// Refuses a text whose quotes are not closed.
     pub(crate) fn closed(self) -> Result<Self, Fault> {
         match self.kind {
-            Kind::Open => Err(self.fault("the quote that begins here is not closed in its line")),
+            Kind::Open => Err(self.fault("this quote is not closed on its line")),
             _ => Ok(self),
         }
     }
 
-    /// What is wrong here.
+    /// A fault at this position.
     pub(crate) fn fault(&self, reason: impl Into<String>) -> Fault {
         Fault { line: self.line, column: self.column, reason: reason.into() }
     }
 }
 
-/// The pieces of a text. With `marks` it is one of nftables: it has marks, `#` begins a comment, and a line that ends
-/// in `\` outside of a comment goes on in the next. Else marks are parts of words, only a whole line is a comment, and
-/// `\` in quotes takes what is behind it as it is.
+/// The tokens of a text. With `marks` the text is nftables': it has marks, `#` begins a comment, and a line that ends
+/// in `\`
+/// outside of a comment continues on the next. Otherwise marks are parts of words, only a whole line can be a comment,
+/// and `\` in quotes escapes the next character.
 pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let (mut goes_on, mut column) = (false, 1);
@@ -75,7 +76,7 @@ pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The pieces of a line; whether it goes on in the next.
+/// Appends the tokens of a line. Returns whether it continues on the next.
 fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'a>>) -> bool {
     let is_mark = |c: char| marks && matches!(c, '{' | '}' | ',' | ';' | '=');
     let mut rest = line;
@@ -106,7 +107,7 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
         } else {
             let ends = |c: char| c.is_whitespace() || is_mark(c) || c == '"';
             let end = rest.find(ends).unwrap_or(rest.len());
-            // What is stuck to the `\` at the end of a line is a word of its own.
+            // Text that touches the `\` at the end of a line is a word of its own.
             let end =
                 if marks && end == rest.len() && end > 1 && rest.ends_with('\\') { end - 1 } else { end };
             (Kind::Word, &rest[..end], end)
@@ -118,7 +119,7 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
     false
 }
 
-/// Where the quote is that ends a text.
+/// The position of the closing quote.
 fn end_of_text(inside: &str, escapes: bool) -> Option<usize> {
     let mut is_escaped = false;
     inside.find(|c: char| {

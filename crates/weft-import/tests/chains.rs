@@ -1,24 +1,24 @@
-//! Chains that call each other, beside what a packet meets that goes through them one by one.
+//! Compares imported chains that call each other with a direct evaluation of the chains, packet by packet.
 
 use weft_core::rng::Rng;
 use weft_import::{Hook, List, Row, Verdict, import};
 
-/// What a packet has that random rules ask for.
+/// The packet fields that random rules test.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     src: u8,
     dst_port: u16,
     is_udp: bool,
-    /// One of [`OUTS`].
+    /// Index into [`OUTS`].
     out: usize,
 }
 
-/// Departure ports: those that rules name, any other, and several at once.
+/// Output ports: ports that rules name, another one, and several at once.
 const OUTS: [&str; 4] = ["wan", "lan", "dmz", "*"];
 const SEVERAL: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
-enum Does {
+enum Action {
     Count,
     Of(Verdict),
     Jump(usize),
@@ -28,15 +28,15 @@ enum Does {
 
 #[derive(Clone, Debug)]
 struct Rule {
-    /// 10.0.0.0/8 is 10, of `!=` true.
+    /// The first byte of the network (10 for 10.0.0.0/8), and whether the test is `!=`.
     src: Option<(u8, bool)>,
     dst_ports: Option<(u16, u16, bool)>,
     is_udp: bool,
     out: Option<usize>,
-    does: Does,
+    action: Action,
 }
 
-/// Chains of which each calls those before it; the last is the base chain.
+/// Chains that each call earlier ones; the last is the base chain.
 #[derive(Clone, Debug)]
 struct Chains {
     chains: Vec<Vec<Rule>>,
@@ -44,10 +44,10 @@ struct Chains {
 }
 
 /// How a packet leaves a chain.
-enum Left {
+enum ChainExit {
     Decided(Verdict),
-    /// It goes on in the chain that has called.
-    Back,
+    /// It goes on at the caller.
+    Return,
 }
 
 impl Rule {
@@ -58,22 +58,22 @@ impl Rule {
             (low, low + rng.below(3) as u16, rng.percent(30))
         };
         let dst_ports = if rng.percent(50) { Some(ports(rng)) } else { None };
-        let does = match rng.below(8) {
-            0 => Does::Count,
-            1 | 2 => Does::Of(Verdict::Accept),
-            3 => Does::Of(Verdict::Drop),
-            4 | 5 if nth > 0 => Does::Jump(rng.below(nth)),
-            6 if nth > 0 => Does::Goto(rng.below(nth)),
-            _ if is_base => Does::Of(Verdict::Reject),
-            _ => Does::Return,
+        let action = match rng.below(8) {
+            0 => Action::Count,
+            1 | 2 => Action::Of(Verdict::Accept),
+            3 => Action::Of(Verdict::Drop),
+            4 | 5 if nth > 0 => Action::Jump(rng.below(nth)),
+            6 if nth > 0 => Action::Goto(rng.below(nth)),
+            _ if is_base => Action::Of(Verdict::Reject),
+            _ => Action::Return,
         };
         let out = rng.percent(25).then(|| rng.below(2));
-        Self { src, dst_ports, is_udp: rng.percent(50), out, does }
+        Self { src, dst_ports, is_udp: rng.percent(50), out, action }
     }
 
     fn is_of(&self, packet: Packet) -> bool {
         let src = self.src.is_none_or(|(src, differs)| (packet.src == src) != differs);
-        // Who asks for a port asks for a protocol.
+        // A test of a port implies a test of the protocol.
         let ports = self.dst_ports.is_none_or(|(low, high, differs)| {
             packet.is_udp == self.is_udp && (low..=high).contains(&packet.dst_port) != differs
         });
@@ -93,14 +93,14 @@ impl Rule {
         if let Some(out) = self.out {
             text += &format!("oifname \"{}\" ", OUTS[out]);
         }
-        text + &match self.does {
-            Does::Count => "counter".to_owned(),
-            Does::Of(Verdict::Accept) => "accept".to_owned(),
-            Does::Of(Verdict::Drop) => "drop".to_owned(),
-            Does::Of(_) => "reject".to_owned(),
-            Does::Jump(chain) => format!("jump c{chain}"),
-            Does::Goto(chain) => format!("goto c{chain}"),
-            Does::Return => "return".to_owned(),
+        text + &match self.action {
+            Action::Count => "counter".to_owned(),
+            Action::Of(Verdict::Accept) => "accept".to_owned(),
+            Action::Of(Verdict::Drop) => "drop".to_owned(),
+            Action::Of(_) => "reject".to_owned(),
+            Action::Jump(chain) => format!("jump c{chain}"),
+            Action::Goto(chain) => format!("goto c{chain}"),
+            Action::Return => "return".to_owned(),
         }
     }
 
@@ -117,14 +117,14 @@ impl Rule {
         if let Some(out) = self.out {
             text += &format!("-o {} ", OUTS[out]);
         }
-        text + &match self.does {
-            Does::Count => "-j LOG".to_owned(),
-            Does::Of(Verdict::Accept) => "-j ACCEPT".to_owned(),
-            Does::Of(Verdict::Drop) => "-j DROP".to_owned(),
-            Does::Of(_) => "-j REJECT".to_owned(),
-            Does::Jump(chain) => format!("-j c{chain}"),
-            Does::Goto(chain) => format!("-g c{chain}"),
-            Does::Return => "-j RETURN".to_owned(),
+        text + &match self.action {
+            Action::Count => "-j LOG".to_owned(),
+            Action::Of(Verdict::Accept) => "-j ACCEPT".to_owned(),
+            Action::Of(Verdict::Drop) => "-j DROP".to_owned(),
+            Action::Of(_) => "-j REJECT".to_owned(),
+            Action::Jump(chain) => format!("-j c{chain}"),
+            Action::Goto(chain) => format!("-g c{chain}"),
+            Action::Return => "-j RETURN".to_owned(),
         }
     }
 }
@@ -139,28 +139,28 @@ impl Chains {
         Self { chains, policy: rng.pick(&[Verdict::Accept, Verdict::Drop]) }
     }
 
-    /// As the kernel has it.
-    fn through(&self, chain: usize, packet: Packet) -> Left {
+    /// Evaluates a chain like the kernel.
+    fn through(&self, chain: usize, packet: Packet) -> ChainExit {
         for rule in self.chains[chain].iter().filter(|rule| rule.is_of(packet)) {
-            match rule.does {
-                Does::Count => {}
-                Does::Of(verdict) => return Left::Decided(verdict),
-                Does::Jump(to) => {
-                    if let Left::Decided(verdict) = self.through(to, packet) {
-                        return Left::Decided(verdict);
+            match rule.action {
+                Action::Count => {}
+                Action::Of(verdict) => return ChainExit::Decided(verdict),
+                Action::Jump(to) => {
+                    if let ChainExit::Decided(verdict) = self.through(to, packet) {
+                        return ChainExit::Decided(verdict);
                     }
                 }
-                Does::Goto(to) => return self.through(to, packet),
-                Does::Return => return Left::Back,
+                Action::Goto(to) => return self.through(to, packet),
+                Action::Return => return ChainExit::Return,
             }
         }
-        Left::Back
+        ChainExit::Return
     }
 
     fn verdict(&self, packet: Packet) -> Verdict {
         match self.through(self.chains.len() - 1, packet) {
-            Left::Decided(verdict) => verdict,
-            Left::Back => self.policy,
+            ChainExit::Decided(verdict) => verdict,
+            ChainExit::Return => self.policy,
         }
     }
 
@@ -191,7 +191,7 @@ impl Chains {
     }
 }
 
-/// Whether a row is one of a packet, by the columns that such rules fill.
+/// Whether a row matches a packet, by the columns that these rules fill.
 fn is_of(row: &Row, packet: Packet) -> bool {
     let net = row.src.map(|net| net.to_string());
     let src = net.is_none_or(|net| {
@@ -210,7 +210,7 @@ fn verdict(list: &List, packet: Packet) -> Verdict {
     list.rows.iter().find(|row| is_of(row, packet)).map_or(Verdict::Drop, |row| row.verdict)
 }
 
-/// What becomes of a packet that leaves by each port for which a verdict is asked.
+/// All packets that the check evaluates.
 fn packets() -> Vec<Packet> {
     let packets = (9..14).flat_map(|src| {
         (0..9).flat_map(move |dst_port| {
@@ -221,7 +221,8 @@ fn packets() -> Vec<Packet> {
     packets.collect()
 }
 
-/// That the rows of a list do what is right. A packet that leaves by several ports passes only if it may leave by each.
+/// Checks the verdict of the rows for all packets. A packet to several ports passes only if it may leave by each of
+/// them.
 fn check(text: &str, right: impl Fn(Packet) -> Verdict, seed: u64) -> usize {
     let list = import(text, None, &Hook::default());
     assert_eq!(list.faults, [], "{text}");
@@ -239,9 +240,9 @@ fn check(text: &str, right: impl Fn(Packet) -> Verdict, seed: u64) -> usize {
     list.rows.len()
 }
 
-/// A packet that came back from a chain too late, or not at all, passed what should have stopped it.
+/// If this fails, a packet that returns from a chain passes a rule that should stop it.
 #[test]
-fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
+fn calling_chains_match_list_walk() {
     let mut rows = 0;
     for seed in 0..400 {
         let chains = Chains::random(&mut Rng::from_seed(seed));
@@ -252,13 +253,13 @@ fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
     assert!(rows > 5_000, "{rows}");
 }
 
-/// What one base chain accepts, the next may still drop: a list that forgets it lets pass what Linux drops.
+/// If this fails, a packet that one base chain accepts is not dropped by the next.
 #[test]
-fn base_chains_of_a_hook_are_passed_by_priority() {
+fn base_chains_run_by_priority() {
     for seed in 1_000..1_250 {
         let mut rng = Rng::from_seed(seed);
         let [first, second] = [Chains::random(&mut rng), Chains::random(&mut rng)];
-        // The order of the text says nothing.
+        // The order in the text does not matter.
         let text = second.nft("late", "filter + 10") + &first.nft("early", "mangle");
         let right = |packet: Packet| match first.verdict(packet) {
             Verdict::Accept => second.verdict(packet),
@@ -285,9 +286,9 @@ fn short(list: &List) -> Vec<String> {
         .collect()
 }
 
-/// A chain that only a map names was not read.
+/// If this fails, a chain that only a map names is not read.
 #[test]
-fn a_map_leads_to_chains() {
+fn verdict_map_jumps_to_chains() {
     let others = "map services { type inet_service : verdict; elements = { 22 : jump admin, 80 : accept } }\n\
                   chain admin { ip saddr 10.0.0.0/8 accept\n }\nchain nobody { broken rule\n }\n";
     let expected = [
@@ -306,9 +307,9 @@ fn a_map_leads_to_chains() {
     );
 }
 
-/// A list of this kind would keep the reader busy for hours, or its rows fill the memory.
+/// If this fails, such a list keeps the reader busy for hours, or its rows fill the memory.
 #[test]
-fn chains_that_multiply_are_refused() {
+fn exploding_chains_are_refused() {
     let chain = |n: usize| {
         let calls = format!("ip saddr 10.0.0.0/8 jump c{}\n", n + 1).repeat(8);
         format!("chain c{n} {{\n{calls}}}\n")
@@ -338,13 +339,13 @@ fn of_iptables(rules: &str) -> List {
     )
 }
 
-fn told(list: &List) -> String {
+fn reasons(list: &List) -> String {
     list.faults.iter().map(|fault| fault.reason.clone()).collect::<Vec<_>>().join("\n")
 }
 
-/// A rule whose comment looks like a target lost the chain that it jumps to, and with it what that drops.
+/// If this fails, a rule whose comment looks like a target loses the chain that it jumps to.
 #[test]
-fn words_of_comments_are_no_targets() {
+fn comment_words_are_not_targets() {
     let list = of_iptables(
         "-A FORWARD -m comment --comment -j -j block\n-A block -s 10.0.0.0/8 -j DROP\n-A other -j NOWHERE",
     );
@@ -352,25 +353,25 @@ fn words_of_comments_are_no_targets() {
     for (rule, reason) in [
         (
             "-A FORWARD -p tcp -m multiport --ports 22 -m multiport --ports 80 -j ACCEPT",
-            "`--ports` is asked for twice",
+            "`--ports` is given twice",
         ),
-        ("-A FORWARD ! -j ACCEPT", "`!` is not read of `-j`"),
+        ("-A FORWARD ! -j ACCEPT", "`!` is not supported for `-j`"),
         ("-A FORWARD -j ACCEPT -j LOG", "a rule has one target"),
     ] {
-        assert!(told(&of_iptables(rule)).contains(reason), "{rule}");
+        assert!(reasons(&of_iptables(rule)).contains(reason), "{rule}");
     }
 }
 
-/// Chains that are left for the same packets doubled the list, each of them.
+/// If this fails, each chain with an early return doubles the number of rows.
 #[test]
-fn what_was_decided_is_not_decided_again() {
+fn decided_packet_is_not_matched() {
     let chain = |n: u32| format!("chain a{n} {{\nip saddr 10.0.0.1 return\ntcp dport {n} drop\n}}\n");
     let others: String = (1..=400).map(chain).collect();
     let jumps: String = (1..=400).map(|n| format!("jump a{n}\n")).collect();
     let list = of_nft(&jumps, &others);
     assert_eq!(list.faults, [], "it is one deep");
     assert_eq!(list.rows.len(), 401);
-    // As deep as it may be, with a way back from each.
+    // As deep as possible, with a return from each chain.
     let chain = |n: u32| {
         let lines: String =
             (0..20).map(|m| format!("ip saddr 10.{n}.{m}.0/24 return\ntcp dport {m} drop\n")).collect();
@@ -382,18 +383,20 @@ fn what_was_decided_is_not_decided_again() {
     assert!((300..100_000).contains(&list.rows.len()), "{}", list.rows.len());
 }
 
-/// What is read of ports of any protocol is not known of all of them, wherever it stands.
+/// If this fails, a rule for ports of any protocol is read although rows only know the ports of some.
 #[test]
-fn ports_of_any_protocol_are_those_of_some() {
-    assert!(told(&of_nft("meta l4proto . th dport { 33 . 53 } drop", "")).contains("ports of protocol 33"));
+fn generic_ports_need_protocols() {
+    assert!(
+        reasons(&of_nft("meta l4proto . th dport { 33 . 53 } drop", "")).contains("ports of protocol 33")
+    );
     let list = of_nft("ip saddr . th dport { 10.0.0.1 . 53 } accept", "");
     assert_eq!(short(&list).len(), 3, "TCP, UDP and SCTP");
     assert_eq!(list.warnings.len(), 1);
 }
 
-/// A list of one table is not refused for what is in another, and says which packets it is for.
+/// If this fails, another table makes a list fail, or the list does not state which packets it is for.
 #[test]
-fn other_tables_are_left_alone() {
+fn other_tables_are_ignored() {
     let text = "table ip nat {\nmap m { type inet_service : ipv4_addr; elements = { 80 : 10.0.0.1 }\n}\n}\n\
                 table inet other {\nmap m { type inet_service : verdict; elements = { 22 : jump x }\n}\n\
                 chain x {\ndrop\n}\n}\n\
@@ -404,9 +407,9 @@ fn other_tables_are_left_alone() {
     assert!(list.warnings[0].reason.contains("IPv6 match no row"), "{:?}", list.warnings);
 }
 
-/// A name that stands for others in one program is a name in the other.
+/// If this fails, a wildcard of one program is read as a wildcard of the other.
 #[test]
-fn patterns_are_those_of_the_program() {
+fn interface_patterns_match_nft() {
     let hook = Hook { in_ports: ["eth0", "eth+", "eth*"].map(String::from).to_vec(), ..Hook::default() };
     let ports = |text: &str| -> Vec<String> {
         import(text, None, &hook).rows.iter().filter_map(|row| row.at.clone()).collect()
@@ -422,17 +425,17 @@ fn patterns_are_those_of_the_program() {
     assert_eq!((nft("eth+"), nft("eth*").len()), (vec!["eth+".to_owned()], 3));
 }
 
-/// Rows that lead nowhere, or that nobody meant, were made of what nothing prints.
+/// If this fails, syntax that no program prints becomes rows that were not intended.
 #[test]
-fn what_no_program_prints_is_refused() {
+fn handwritten_syntax_is_refused() {
     for (rule, reason) in [
-        ("tcp dport > 22-30 accept", "one port is to follow"),
-        ("tcp dport vmap < 1024", "maps are read behind `vmap`"),
-        ("ip saddr 10.0.0.1 continue drop", "nothing is read behind `continue`"),
-        ("ct state vmap { invalid : drop } accept", "nothing is read behind `vmap`"),
-        ("tcp dport vmap { 22, 23 : drop }", "`22` stands there without what becomes"),
+        ("tcp dport > 22-30 accept", "expected a single port"),
+        ("tcp dport vmap < 1024", "a map follows `vmap`"),
+        ("ip saddr 10.0.0.1 continue drop", "unexpected text after `continue`"),
+        ("ct state vmap { invalid : drop } accept", "unexpected text after `vmap`"),
+        ("tcp dport vmap { 22, 23 : drop }", "`22` has no verdict"),
     ] {
-        assert!(told(&of_nft(rule, "")).contains(reason), "{rule}: {}", told(&of_nft(rule, "")));
+        assert!(reasons(&of_nft(rule, "")).contains(reason), "{rule}: {}", reasons(&of_nft(rule, "")));
     }
     assert_eq!(short(&of_nft("icmpv6 type { mld-listener-report, nd-redirect } accept", "")).len(), 2);
     let set = (0..2_000).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect::<Vec<_>>().join(", ");
@@ -440,5 +443,5 @@ fn what_no_program_prints_is_refused() {
         "ip saddr 10.0.0.0/8 ip saddr @s ip saddr @s ip saddr @s accept",
         &format!("set s {{ type ipv4_addr; elements = {{ {set} }}\n}}"),
     );
-    assert!(told(&twice).contains("too many values are left"), "{}", told(&twice));
+    assert!(reasons(&twice).contains("sets that are too large to combine"), "{}", reasons(&twice));
 }

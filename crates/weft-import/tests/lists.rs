@@ -1,21 +1,21 @@
-//! Lists as they are printed, and the rows that they become.
+//! Printed lists and the rows that they become.
 
 use weft_import::{Format, Hook, List, Verdict, import, insert};
 
-/// As `nft list ruleset` prints it.
+/// The output of `nft list ruleset`.
 const NFT: &str = include_str!("lists/office.nft");
-/// As `iptables-save -c` prints it.
+/// The output of `iptables-save -c`.
 const IPTABLES: &str = include_str!("lists/office.iptables");
 
-/// The rows, without the answer that most have.
+/// The rows, without the default reply.
 fn rows(list: &List) -> Vec<String> {
     assert_eq!(list.faults, [], "it is a list");
     list.rows.iter().map(|row| row.to_string().replace(", 3, 4, '", ", '")).collect()
 }
 
-/// A rule that becomes another opens a network, or closes it.
+/// If this fails, a changed rule opens a network, or closes it.
 #[test]
-fn a_list_of_nft_becomes_its_rows() {
+fn nft_list_becomes_rows() {
     let list =
         import(NFT, None, &Hook { name: "forward".into(), out_ports: vec!["wan".into()], ..Hook::default() });
     assert_eq!(
@@ -49,9 +49,9 @@ fn a_list_of_nft_becomes_its_rows() {
     );
 }
 
-/// The same for the other form, which most machines still have.
+/// The same for iptables.
 #[test]
-fn a_list_of_iptables_becomes_its_rows() {
+fn iptables_list_becomes_rows() {
     let list = import(
         IPTABLES,
         None,
@@ -80,9 +80,9 @@ fn a_list_of_iptables_becomes_its_rows() {
     assert!(insert(&list, "edge.ruleset.rules").ends_with("1, 3, 4, 'policy');\n"));
 }
 
-/// Who does not see which line was left out trusts a list that is not there.
+/// If this fails, the user does not see which line was left out, and trusts an incomplete list.
 #[test]
-fn what_is_not_understood_has_its_place() {
+fn unknown_text_has_a_line() {
     let nft = |rule: &str| {
         let text = format!(
             "table inet f {{\n chain c {{\n  type filter hook forward priority 0; policy drop;\n  {rule}\n }}\n}}\n"
@@ -93,47 +93,47 @@ fn what_is_not_understood_has_its_place() {
             .map(ToString::to_string)
             .collect::<Vec<_>>()
     };
-    assert_eq!(nft("tcp dport 80 quota 5 mbytes accept"), ["4:16: `quota` is not read in a rule"]);
+    assert_eq!(nft("tcp dport 80 quota 5 mbytes accept"), ["4:16: `quota` is not supported in a rule"]);
     assert_eq!(
         nft("ip saddr 10.0.0.0/33 drop"),
-        ["4:12: `10.0.0.0/33` is no IPv4 address, network or range"]
+        ["4:12: `10.0.0.0/33` is not an IPv4 address, network or range"]
     );
-    assert_eq!(nft("tcp dport 99999 drop"), ["4:13: `99999` is no port or range of ports"]);
+    assert_eq!(nft("tcp dport 99999 drop"), ["4:13: `99999` is not a port or port range"]);
     assert_eq!(nft("ip saddr @bad drop"), ["4:12: there is no set `bad` in table `f`"]);
     assert_eq!(
         nft("oifname != \"wan\" accept"),
-        ["4:3: which other ports there are is not known: say all with --out-port"]
+        ["4:3: the other ports are not known: list all ports with --out-port"]
     );
-    assert_eq!(nft("tcp flags & (fin|sin) == fin drop"), ["4:15: `sin` is no flag of TCP"]);
+    assert_eq!(nft("tcp flags & (fin|sin) == fin drop"), ["4:15: `sin` is not a TCP flag"]);
     assert_eq!(nft("jump other"), ["4:8: there is no chain `other` in table `f`"]);
     assert_eq!(nft("jump c"), ["4:1: chains call each other more than 16 deep"]);
-    assert_eq!(nft("accept drop"), ["4:10: nothing is read behind `accept`"]);
+    assert_eq!(nft("accept drop"), ["4:10: unexpected text after `accept`"]);
     let iptables = |rule: &str| {
         let text = format!("*filter\n:FORWARD DROP [0:0]\n-A FORWARD {rule}\nCOMMIT\n");
         import(&text, None, &Hook::default()).faults.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(iptables("-m recent --set -j ACCEPT"), ["3:15: the match `recent` is not read"]);
-    let nat = "makes other addresses, and stands in";
+    assert_eq!(iptables("-m recent --set -j ACCEPT"), ["3:15: the match `recent` is not supported"]);
+    let nat = "translates addresses, and belongs in";
     assert!(nft("masquerade")[0].contains(nat), "{:?}", nft("masquerade"));
     assert!(iptables("-j DNAT --to-destination 10.0.0.1")[0].contains(nat));
     assert_eq!(
         iptables("-p tcp -j LOGDROP"),
         [
-            "3:22: the target `LOGDROP` is not read: only ACCEPT, DROP, REJECT, RETURN, LOG and chains of the list"
+            "3:22: the target `LOGDROP` is not supported: only ACCEPT, DROP, REJECT, RETURN, LOG and own chains"
         ]
     );
     assert_eq!(iptables("-s 10.0.0.0/8 --dport"), ["3:26: `--dport` needs a value"]);
     assert_eq!(import("", None, &Hook::default()).faults.len(), 1, "an empty list would let nothing pass");
 }
 
-/// Half of a list lets pass what the whole would not, and nobody would know.
+/// If this fails, half of a list lets pass what the whole would drop.
 #[test]
-fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
+fn truncated_list_is_refused() {
     let hook = Hook { name: "forward".into(), out_ports: vec!["wan".into()], ..Hook::default() };
     let ends = NFT.rfind('}').zip(IPTABLES.rfind("COMMIT")).expect("both are whole");
     let all = [(NFT, Format::Nft, ends.0), (IPTABLES, Format::Iptables, ends.1 + "COMMI".len())];
     for (text, format, end) in all {
-        // Up to the end of a table it is a list of fewer tables.
+        // A text that ends after a table is a complete list of fewer tables.
         let is_cut = |at: &usize| text.is_char_boundary(*at) && !text[..*at].trim_end().ends_with("COMMIT");
         for cut in (0..=end).filter(is_cut) {
             let list = import(&text[..cut], Some(format), &hook);
@@ -145,8 +145,8 @@ fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
     let chain = "table inet f {\n chain x {\n  type filter hook forward priority 0; policy accept;\n";
     let ends = |line, column, what, of| {
         format!(
-            "{line}:{column}: the list ends here without the `}}` of {what} of line {of}: \
-             give all that `nft list ruleset` prints"
+            "{line}:{column}: the list ends without the `}}` of {what} of line {of}: \
+             pass the complete output of `nft list ruleset`"
         )
     };
     assert_eq!(told(&format!("{chain}  tcp dport {{ 22,")), [ends(4, 18, "the set", 4)]);
@@ -154,20 +154,20 @@ fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
     assert_eq!(told(&format!("{chain} }}\n")), [ends(4, 3, "the table", 1)]);
     assert_eq!(
         told(&format!("{chain}  accept comment \"abc\n }}\n}}\n")),
-        ["4:18: the quote that begins here is not closed in its line"]
+        ["4:18: this quote is not closed on its line"]
     );
     assert_eq!(
         told("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -j ACCEPT\n"),
         [
-            "3:21: the COMMIT of `*filter` of line 1 does not come before this: give all that iptables-save prints"
+            "3:21: the table `*filter` of line 1 has no COMMIT before this: pass the complete output of iptables-save"
         ]
     );
     assert_eq!(told("*nat\n*filter\n:FORWARD DROP [0:0]\nCOMMIT\n").len(), 1);
 }
 
-/// What iptables-save prints is what people have.
+/// If this fails, common output of iptables-save is refused.
 #[test]
-fn quotes_in_comments_and_rules_that_log_are_read() {
+fn quoted_and_log_text_is_read() {
     let text = "*filter\n:FORWARD DROP [0:0]\n\
                 -A FORWARD -m comment --comment \"a \\\"quote\\\" \\\\\" -j ACCEPT\n\
                 -A FORWARD -p tcp -j LOG --log-prefix \"seen \" --log-level 4 --log-uid\n\
@@ -176,25 +176,25 @@ fn quotes_in_comments_and_rules_that_log_are_read() {
     assert_eq!(rows(&import(text, None, &Hook::default())), [format!("{all}, 'a \"quote\" \\'")]);
     let open = text.replace("\" -j ACCEPT", " -j ACCEPT");
     let told = import(&open, None, &Hook::default());
-    assert_eq!(told.faults[0].to_string(), "3:33: the quote that begins here is not closed in its line");
+    assert_eq!(told.faults[0].to_string(), "3:33: this quote is not closed on its line");
     assert!(told.rows.is_empty(), "the rule is left out");
 }
 
-/// A rule with two long sets would fill the memory.
+/// If this fails, a rule with two long sets fills the memory.
 #[test]
-fn a_rule_becomes_so_many_rows_and_no_more() {
+fn rows_of_a_rule_are_limited() {
     let ports: Vec<String> = (0..300).map(|port| (2 * port).to_string()).collect();
     let ports = ports.join(", ");
     let rule = format!("tcp sport {{ {ports} }} tcp dport {{ {ports} }} drop");
     let text =
         format!("table ip f {{ chain c {{ type filter hook forward priority 0; policy drop;\n{rule}\n}} }}");
     let list = import(&text, None, &Hook::default());
-    assert_eq!(list.faults[0].reason, "the rule would be 90000 rows, and may be 65536");
+    assert_eq!(list.faults[0].reason, "the rule would have 90000 rows; the limit is 65536");
 }
 
-/// Damaged lists are what people have when something is wrong already.
+/// If this fails, a damaged list stops the reader early.
 #[test]
-fn damaged_lists_are_read_to_their_end() {
+fn damaged_list_is_read_to_its_end() {
     for text in [NFT, IPTABLES] {
         for format in [Format::Nft, Format::Iptables, Format::Ip6tables] {
             for cut in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
@@ -206,14 +206,14 @@ fn damaged_lists_are_read_to_their_end() {
     }
 }
 
-/// A list of nftables with these statements in its chain, from line 4 on.
+/// An nftables list with these rules in its chain, from line 4 on.
 fn of_nft(policy: &str, rules: &str) -> String {
     format!(
         "table inet f {{\n chain c {{\n  type filter hook forward priority 0; policy {policy};\n{rules}\n }}\n}}\n"
     )
 }
 
-/// A list of iptables with these rules, from line 3 on.
+/// An iptables list with these rules, from line 3 on.
 fn of_iptables(rules: &str) -> String {
     format!("*filter\n:FORWARD DROP [0:0]\n{rules}\nCOMMIT\n")
 }
@@ -232,15 +232,15 @@ fn warnings(text: &str) -> Vec<String> {
     list.warnings.iter().map(ToString::to_string).collect()
 }
 
-/// The rows without what they do not ask for.
+/// The rows, without default columns.
 fn short(text: &str) -> Vec<String> {
     let short = |row: String| row.replace(", 0, 65535", "").replace("NULL, ", "");
     rows(&read(text)).into_iter().map(short).collect()
 }
 
-/// Pairs that were taken for ports or networks let pass what was not meant.
+/// If this fails, concatenated keys are read as single ones, and let other packets pass.
 #[test]
-fn pairs_are_of_pairs_of_keys() {
+fn concatenations_need_paired_keys() {
     let out = Hook { out_ports: vec!["wan".into()], ..Hook::default() };
     let pairs = import(
         &of_nft("drop", "iifname . oifname { \"lan\" . \"wan\", \"wan\" . \"lan\" } accept"),
@@ -268,30 +268,33 @@ fn pairs_are_of_pairs_of_keys() {
                chain c {\n  type filter hook forward priority 0; policy drop;\n  iifname . ip daddr @s accept\n }\n}\n";
     assert_eq!(short(set), ["'a', '10.0.0.1/32', 0, 1, 'line 8'"]);
 
-    let pair = |column| vec![format!("4:{column}: pairs as `a . b` are read behind a pair of keys")];
+    let pair = |column| vec![format!("4:{column}: a concatenation `a . b` needs a concatenation of keys")];
     assert_eq!(faults(&of_nft("drop", "iifname { \"lan\" . \"wan\" } accept")), pair(11));
     assert_eq!(faults(&of_nft("drop", "iifname \"lan\" . \"wan\" accept")), pair(9));
     for (rule, fault) in [
-        ("ip saddr . tcp dport { 10.0.0.1 } accept", "4:24: of so many keys"),
-        ("ip saddr . tcp dport != { 10.0.0.1 . 22 } accept", "4:22: `!=` is not read of pairs"),
-        ("iifname { \"a\" : accept } drop", "4:17: a verdict is read of an element behind `vmap`"),
-        ("iifname vmap { \"a\" : snat }", "4:22: `snat` is not read in a map"),
+        ("ip saddr . tcp dport { 10.0.0.1 } accept", "4:24: an element needs a value for each key"),
+        (
+            "ip saddr . tcp dport != { 10.0.0.1 . 22 } accept",
+            "4:22: `!=` is not supported for concatenations",
+        ),
+        ("iifname { \"a\" : accept } drop", "4:17: an element has a verdict only after `vmap`"),
+        ("iifname vmap { \"a\" : snat }", "4:22: `snat` is not supported in a map"),
     ] {
         let told = faults(&of_nft("drop", rule));
         assert!(matches!(&told[..], [one] if one.starts_with(fault)), "{rule}: {told:?}");
     }
-    // What stands there is no name either.
+    // These are not names either.
     for no_name in ["2", "<lan", "!lan", "\"e\\*\""] {
         let told = faults(&of_nft("drop", &format!("iif {no_name} accept")));
         let name = no_name.trim_matches('"');
         assert_eq!(told.len(), 1, "{no_name}");
-        assert!(told[0].contains("is no name of an interface") || name.ends_with('*'), "{told:?}");
+        assert!(told[0].contains("is not an interface name") || name.ends_with('*'), "{told:?}");
     }
 }
 
-/// `comment "lan"` opened the port `lan`.
+/// If this fails, `comment "lan"` opens the port `lan`.
 #[test]
-fn words_behind_an_element_are_no_elements() {
+fn element_options_are_not_elements() {
     let list = |elements: &str| {
         format!(
             "table inet f {{\n set s {{\n  type ifname\n  counter\n  elements = {{ {elements} }}\n }}\n chain c {{\n  \
@@ -306,14 +309,17 @@ fn words_behind_an_element_are_no_elements() {
         let word = &gone[..7];
         assert_eq!(
             faults(&list(&format!("\"dmz\" {gone}"))),
-            [format!("5:22: `{word}` is not read of an element"), "9:11: the set `s` is not read".into()]
+            [
+                format!("5:22: `{word}` is not supported for an element"),
+                "9:11: the set `s` is not supported".into()
+            ]
         );
     }
 }
 
-/// A rule that went with the one before it was a hole that nobody was told of.
+/// If this fails, a refused rule hides the next one, without a fault.
 #[test]
-fn what_is_refused_is_one_rule_and_all_others_are_read() {
+fn refused_rule_does_not_stop_others() {
     let bad = [
         "tcp flags { syn, ack, 5 / 3 } drop",
         "ct state vmap { established : accept, invalid : jump bad }",
@@ -360,13 +366,13 @@ fn what_is_refused_is_one_rule_and_all_others_are_read() {
                 chain c {\n  type filter hook forward priority 0; \
                 policy drop;\n  tcp dport @s drop\n  tcp dport @t drop\n }\n}\n";
     assert_eq!(read(text).rows.len(), 1);
-    // Nobody names the map.
+    // No rule names the map.
     assert_eq!(read(text).faults.len(), 2, "{:?}", faults(text));
 }
 
 /// nft prints `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
 #[test]
-fn how_a_rule_refuses_says_of_which_packets() {
+fn reject_kind_implies_protocol() {
     let of = |rule: &str| short(&of_nft("drop", rule));
     assert_eq!(of("reject with icmp host-unreachable"), ["'0.0.0.0/0', 0, 2, 1, 4, 'line 4'"]);
     assert_eq!(of("reject with icmpv6 type no-route comment \"x\""), ["'::/0', 0, 2, 3, 0, 'x'"]);
@@ -382,9 +388,9 @@ fn how_a_rule_refuses_says_of_which_packets() {
     assert_eq!(saved("-p tcp -j REJECT --reject-with tcp-reset"), ["'0.0.0.0/0', 6, 0, 3, 'line 3'"]);
 }
 
-/// What keeps packets from one port keeps those from it that leave by several; what lets pass by one is for it alone.
+/// If this fails, a packet to several ports passes although one of the ports refuses it.
 #[test]
-fn departure_ports_are_columns() {
+fn output_interface_is_a_column() {
     let rules = "oifname \"wan\" drop\noifname { \"lan\", \"dmz\" } accept\niif \"lan\" oif \"wan\" reject";
     assert_eq!(
         short(&of_nft("drop", rules)),
@@ -404,14 +410,14 @@ fn departure_ports_are_columns() {
         import(&others, None, hook).rows.into_iter().filter_map(|row| row.out).collect()
     };
     assert_eq!(outs(&hook), ["wan", "eth0", "eth1"]);
-    // The program may call the ports otherwise.
+    // The program may use other names for the ports.
     let names = vec![("eth0".to_owned(), "lan".to_owned()), ("wan".to_owned(), "up".to_owned())];
     assert_eq!(outs(&Hook { names, ..hook }), ["up", "lan", "eth1"]);
 }
 
-/// A rule for what follows the first header is not for what a packet carries behind others.
+/// If this fails, a rule for the first next-header value matches later headers.
 #[test]
-fn first_headers_and_codes_are_columns() {
+fn icmp_types_and_codes_are_columns() {
     let of = |rule: &str| short(&of_nft("drop", rule));
     assert_eq!(
         of("ip6 nexthdr { tcp, 43 } accept"),
@@ -426,16 +432,16 @@ fn first_headers_and_codes_are_columns() {
     assert_eq!(saved, ["'0.0.0.0/0', 1, 3, 13, 0, 1, 'line 3'"]);
 }
 
-/// What rows cannot say and is read all the same is told at its place.
+/// If this fails, a rule that rows express only in part gets no warning.
 #[test]
-fn what_means_less_here_is_a_warning() {
+fn narrower_meaning_is_a_warning() {
     for (rule, rows, warns) in [
-        ("tcp dport 80 limit rate 5/second burst 10 packets accept", 1, "no rate is kept"),
-        ("limit rate over 10 mbytes/second burst 1 mbytes drop", 0, "no rate is kept"),
+        ("tcp dport 80 limit rate 5/second burst 10 packets accept", 1, "rates are not supported"),
+        ("limit rate over 10 mbytes/second burst 1 mbytes drop", 0, "rates are not supported"),
         ("limit rate 3/minute log prefix \"x\"", 0, ""),
         ("ct status dnat accept", 0, ""),
-        ("meta mark 0x1 accept", 0, "all have the mark 0"),
-        ("meta mark & 0xff != 0x1 accept", 1, "all have the mark 0"),
+        ("meta mark 0x1 accept", 0, "all packets have the mark 0"),
+        ("meta mark & 0xff != 0x1 accept", 1, "all packets have the mark 0"),
         ("meta mark set 0x1 accept", 1, "`meta mark set` is left out"),
         ("tcp flags syn tcp option maxseg size set rt mtu", 0, "the MSS"),
         ("fib daddr type local drop", 0, ""),
@@ -467,9 +473,9 @@ fn what_means_less_here_is_a_warning() {
     }
 }
 
-/// A list of the other IP lets pass everything of one, and nothing of the other.
+/// If this fails, a list of the other IP version lets pass all packets of one version, and none of the other.
 #[test]
-fn a_list_of_iptables_says_of_which_ip_it_is() {
+fn iptables_list_states_ip_version() {
     let of = |header: &str, rules: &str| {
         let list = read(&format!("{header}{}", of_iptables(rules)));
         let row = list.rows.first().map(|row| row.src.map_or_else(String::new, |net| net.to_string()));
@@ -491,15 +497,15 @@ fn a_list_of_iptables_says_of_which_ip_it_is() {
     assert_eq!(faults(&both), [format!("4:12: this is of IPv6, and line 3 of IPv4: {how}")]);
     let other = of_iptables("-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 128 -j ACCEPT");
     let told = import(&other, Some(Format::Iptables), &Hook::default()).faults;
-    assert_eq!(told[0].to_string(), "3:34: this is of the other IP: say which it is with --format");
+    assert_eq!(told[0].to_string(), "3:34: this is of the other IP version: state the version with --format");
     let both = format!("{v6}{}{v4}", of_iptables(""));
     assert_eq!(faults(&both), [format!("6:1: this is of IPv4, and line 1 of IPv6: {how}")]);
 }
 
-/// Linux sees AH where a row sees TCP, and `ip6 nexthdr` is what the first header says.
+/// If this fails, a rule matches other packets than in Linux: Linux sees AH where a row sees TCP.
 #[test]
-fn protocols_that_rows_see_otherwise_are_refused() {
-    let ah = "AH (51) is not read: a packet in AH is one of what it carries here, as TCP";
+fn protocol_mismatch_is_refused() {
+    let ah = "AH (51) is not supported: a packet in AH counts as its payload here, such as TCP";
     for (rule, column) in [
         ("ip protocol ah drop", 13),
         ("meta l4proto ah accept", 14),
@@ -516,9 +522,9 @@ fn protocols_that_rows_see_otherwise_are_refused() {
     }
 }
 
-/// A rule for one state would be one for another, and let in what Linux calls invalid.
+/// If this fails, a rule for one state matches another, and lets in packets that Linux calls invalid.
 #[test]
-fn states_are_those_of_linux() {
+fn states_match_linux() {
     let states = |list: String| -> Vec<Option<u8>> {
         let list = read(&list);
         assert_eq!(list.faults, [], "it is a list");
@@ -535,7 +541,7 @@ fn states_are_those_of_linux() {
     assert_eq!(of("!= invalid"), [Some(1), Some(2), Some(3), Some(5)]);
     assert_eq!(of("{ new, established, related, invalid, untracked }"), [None]);
     assert_eq!(of("!= { new, established, related, invalid, untracked }"), []);
-    // What a map does not name goes on to the next rule.
+    // Packets whose state the map does not name go on to the next rule.
     let by_state = |rule: &str| -> Vec<(Option<u8>, Verdict)> {
         let list = read(&of_nft("drop", &format!("ct state vmap {rule}")));
         assert_eq!(list.faults, [], "it is a list");
@@ -555,13 +561,13 @@ fn states_are_those_of_linux() {
         |option: &str| states(of_iptables(&format!("-A FORWARD -s 10.0.0.1 -m conntrack {option} -j DROP")));
     assert_eq!(of("--ctstate INVALID"), [Some(4)]);
     assert_eq!(of("! --ctstate NEW"), [Some(2), Some(3), Some(4), Some(5)]);
-    // nft means that both are there at once.
+    // nft requires both states at once.
     assert_eq!(faults(&of_nft("drop", "ct state != new,established drop")).len(), 1);
 }
 
-/// A set that is filled at run time is printed empty: its rules were refused, and with them the list.
+/// If this fails, a set that is empty in print, and filled at run time, makes the list fail.
 #[test]
-fn nothing_is_in_an_empty_set() {
+fn empty_set_matches_nothing() {
     let list = |rules: &str| {
         let set = "set s { type ipv4_addr; flags dynamic; }\n set p { type inet_service; }";
         let head = "type filter hook forward priority 0; policy accept;";
@@ -576,9 +582,9 @@ fn nothing_is_in_an_empty_set() {
     assert_eq!(faults(&list("ip saddr @nobody drop")).len(), 1);
 }
 
-/// A list says the same when it is written in pieces.
+/// If this fails, a list in several pieces means something else.
 #[test]
-fn pieces_of_a_chain_and_of_a_set_belong_together() {
+fn split_chains_and_sets_are_joined() {
     let set = |port: u16| format!("set p {{ type inet_service; elements = {{ {port} }}; }}");
     let head = "type filter hook forward priority 0; policy accept;";
     let pieces = format!(
@@ -604,20 +610,24 @@ fn pieces_of_a_chain_and_of_a_set_belong_together() {
     assert_eq!(short(&goes_on), ["'1.2.3.4/32', 0, 0, 'line 4'"]);
     let flushed = |what: &str| faults(&format!("{}flush {what}\n", of_nft("drop", "accept")));
     for what in ["set inet f p", "chain inet f c", "table inet f", "ruleset"] {
-        assert!(flushed(what)[0].starts_with("7:1: `flush` is read as the first of a list"), "{what}");
+        assert!(
+            flushed(what)[0]
+                .starts_with("7:1: `flush` of all or of a table is only supported in front of a list"),
+            "{what}"
+        );
     }
     assert_eq!(faults(&format!("flush ruleset\n{}", of_nft("drop", "accept"))), [""; 0]);
     let two = format!("{0}{0}", of_iptables("-A FORWARD -s 10.0.0.1 -j ACCEPT"));
-    assert_eq!(faults(&two), ["5:1: a second table filter, after that of line 1: only one is read"]);
+    assert_eq!(faults(&two), ["5:1: a second table filter, after the one on line 1: only one is supported"]);
     let outside = format!("-A FORWARD -s 10.0.0.1 -j DROP\n{}", of_iptables(""));
     assert_eq!(faults(&outside).len(), 1);
     assert_eq!(faults(&of_iptables("-A FORWARD -s 10.0.0.1 \\\n-j DROP")).len(), 2, "no line goes on");
 }
 
-/// Numbers that mean something else to the other program.
+/// If this fails, a number means something else than in the other program.
 #[test]
-fn numbers_are_those_that_the_other_program_reads() {
-    let octal = "`026` is no port or range of ports: write numbers without 0 in front";
+fn numbers_match_the_other_program() {
+    let octal = "`026` is not a port or port range: write numbers without 0 in front";
     assert_eq!(faults(&of_nft("drop", "tcp dport 026 accept")), [format!("4:11: {octal}")]);
     assert_eq!(faults(&of_iptables("-A FORWARD -p tcp --dport 026 -j ACCEPT")), [format!("3:27: {octal}")]);
     for rule in
@@ -630,37 +640,37 @@ fn numbers_are_those_that_the_other_program_reads() {
     assert_eq!(of("-p icmp --icmp-type 255 -j ACCEPT"), ["'0.0.0.0/0', 1, 0, 1, 'line 3'"]);
     assert_eq!(
         faults(&of_iptables("-A FORWARD ! -p 0 -j ACCEPT")),
-        ["3:14: `!` is not read of all protocols"]
+        ["3:14: `!` is not supported for all protocols"]
     );
 }
 
-/// A row knows the ports of three protocols.
+/// If this fails, a rule tests ports of a protocol whose ports a row does not know.
 #[test]
-fn ports_are_those_of_tcp_udp_and_sctp() {
-    let only = "are not read: only of TCP, UDP and SCTP";
+fn ports_need_tcp_udp_or_sctp() {
+    let only = "are not supported: only those of TCP, UDP and SCTP";
     let other = |at, protocol| vec![format!("{at}: ports of protocol {protocol} {only}")];
     assert_eq!(faults(&of_nft("drop", "meta l4proto udplite th dport 53 drop")), other("4:22", 136));
     assert_eq!(faults(&of_nft("drop", "th dport 53 meta l4proto 33 drop")), other("4:1", 33));
     assert_eq!(
         warnings(&of_nft("drop", "th dport 53 drop")),
-        ["4:1: `th` is read of TCP, UDP and SCTP, and of no other protocol"]
+        ["4:1: `th` is supported for TCP, UDP and SCTP only"]
     );
     assert_eq!(warnings(&of_nft("drop", "meta l4proto { tcp, udp } th dport 53 drop")), [""; 0]);
     let rule = "-A FORWARD -p udplite -m multiport --dports 53 -j DROP";
     assert_eq!(faults(&of_iptables(rule)), other("3:36", 136));
     let rule = "-A FORWARD --dport 53 -j DROP";
-    assert_eq!(faults(&of_iptables(rule)), ["3:12: ports are read with `-p tcp`, `-p udp` or `-p sctp`"]);
+    assert_eq!(faults(&of_iptables(rule)), ["3:12: ports need `-p tcp`, `-p udp` or `-p sctp`"]);
 }
 
-/// Packets end in chains of other hooks, too.
+/// If this fails, the user does not learn that a chain of another hook ends packets.
 #[test]
-fn chains_that_are_left_out_and_decide_are_told() {
+fn skipped_chain_is_a_warning() {
     let chain = |family: &str, kind: &str, rule: &str| {
         let other =
             format!("table {family} o {{\n chain p {{\n  type {kind} priority 0;\n  {rule}\n }}\n}}\n");
         warnings(&format!("{other}{}", of_nft("drop", "accept")))
     };
-    let out = "the chain `p` of hook prerouting is left out, and its `drop`: packets of hook forward come through it";
+    let out = "the chain `p` of hook prerouting is left out, and its `drop`: packets of hook forward pass it";
     let rule = "tcp dport { 22 } counter drop";
     assert_eq!(chain("inet", "filter hook prerouting", rule), [format!("4:28: {out}")]);
     assert_eq!(chain("netdev", "filter hook ingress device \"lan\"", "drop").len(), 1);
@@ -674,18 +684,16 @@ fn chains_that_are_left_out_and_decide_are_told() {
     };
     assert_eq!(
         other("*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j DROP\n-A FORWARD -j DROP"),
-        [
-            "3:22: the chain FORWARD of `*mangle` is left out, and its `DROP`: packets of FORWARD come through it"
-        ]
+        ["3:22: the chain FORWARD of `*mangle` is left out, and its `DROP`: packets of FORWARD pass it"]
     );
     assert_eq!(other("*raw\n[1:2] -A PREROUTING -p udp -j CT --notrack").len(), 1);
     assert_eq!(other("*raw\n:PREROUTING DROP [0:0]").len(), 1);
     assert_eq!(other("*mangle\n:INPUT DROP [0:0]\n-A FORWARD -j ACCEPT").len(), 0);
 }
 
-/// A rule for all interfaces but one is for the others, if it is known which there are.
+/// If this fails, a rule for all interfaces but one misses some of the known others.
 #[test]
-fn a_rule_for_other_interfaces_is_for_those_that_are_told() {
+fn negated_interface_uses_known_ones() {
     let lan_is_not = of_nft("drop", "iifname != \"lan\" drop");
     let with = |ports: &[&str], text: &str| {
         let in_ports = ports.iter().map(|port| (*port).to_owned()).collect();
@@ -703,7 +711,7 @@ fn a_rule_for_other_interfaces_is_for_those_that_are_told() {
     assert_eq!(ports(&with(&["lan", "wan", "dmz"], &two)), [port("wan")]);
     let negated = of_iptables("-A FORWARD ! -i lan -s 10.0.0.1 -j DROP");
     assert_eq!(ports(&with(&["lan", "wan"], &negated)), [port("wan")]);
-    let unknown = ["which other ports there are is not known: say all with --in-port"];
+    let unknown = ["the other ports are not known: list all ports with --in-port"];
     for list in [lan_is_not, negated] {
         let faults = with(&[], &list).faults;
         let reasons: Vec<&str> = faults.iter().map(|fault| fault.reason.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Lists after the shape of those that routers and hosts have, as nft and iptables-save print them.
+//! Lists like those of real routers and hosts, as nft and iptables-save print them.
 
 use weft_import::{Hook, List, Row, Verdict, import};
 
@@ -7,7 +7,7 @@ const FIREWALLD: &str = include_str!("lists/firewalld.nft");
 const DOCKER: &str = include_str!("lists/docker.iptables");
 const UFW: &str = include_str!("lists/ufw.iptables");
 
-/// The list of a hook of a host with these interfaces; it is read as a whole.
+/// Reads the list for a hook of a host with these interfaces, without faults.
 fn read(text: &str, hook: &str, ports: &str) -> List {
     let ports: Vec<String> = ports.split(' ').map(str::to_owned).collect();
     let list = import(
@@ -19,7 +19,7 @@ fn read(text: &str, hook: &str, ports: &str) -> List {
     list
 }
 
-/// A packet of IPv4, by what these lists ask for.
+/// An IPv4 packet, by the fields that these lists test.
 #[derive(Clone, Copy, Default)]
 struct Packet {
     at: &'static str,
@@ -36,7 +36,7 @@ const NEW: u8 = 1;
 const LAN: [u8; 4] = [192, 168, 1, 5];
 const WORLD: [u8; 4] = [192, 0, 2, 1];
 
-/// The first packet of a connection of TCP.
+/// The first packet of a TCP connection.
 fn opening(src: [u8; 4], dst: [u8; 4], dst_port: u16) -> Packet {
     Packet { src, dst, protocol: 6, dst_port, state: NEW, ..Packet::default() }
 }
@@ -63,7 +63,7 @@ fn is_of(row: &Row, packet: &Packet) -> bool {
         && row.state.is_none_or(|state| state == packet.state)
 }
 
-/// What the first row says, and the code of its error.
+/// The verdict of the first matching row, and the code of its ICMP error.
 fn verdict(list: &List, packet: Packet) -> (Verdict, u8) {
     let row = list.rows.iter().find(|row| is_of(row, &packet));
     row.map_or((Verdict::Drop, 0), |row| {
@@ -71,9 +71,9 @@ fn verdict(list: &List, packet: Packet) -> (Verdict, u8) {
     })
 }
 
-/// What is left out is told, each at its line.
-fn told(list: &List) -> Vec<(u32, &str)> {
-    let words = ["no rate", "MSS", "left out", "own addresses"];
+/// The key word of each warning, with its line.
+fn warned_words(list: &List) -> Vec<(u32, &str)> {
+    let words = ["rates are not", "MSS", "left out", "own addresses"];
     list.warnings
         .iter()
         .map(|warning| {
@@ -83,15 +83,15 @@ fn told(list: &List) -> Vec<(u32, &str)> {
         .collect()
 }
 
-/// OpenWrt: zones with departure ports, a second base chain of the hook, chains of NAT, rates and the clamp of the MSS.
+/// OpenWrt: zones with output ports, a second base chain, NAT chains, rates, and MSS clamping.
 #[test]
-fn a_list_of_openwrt_is_read_as_a_whole() {
+fn openwrt_list_is_read_whole() {
     let list = read(OPENWRT, "forward", "br-lan br-guest wan");
     let tcp = |at, out| Packet { at, out, ..opening(LAN, WORLD, 443) };
     assert_eq!(verdict(&list, tcp("br-lan", "wan")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("br-lan", "br-lan")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("br-guest", "wan")).0, Verdict::Accept);
-    // Guests do not get to the others: a TCP port is reset, another is unreachable.
+    // Guests do not reach other zones: TCP is reset, other packets are unreachable.
     assert_eq!(verdict(&list, tcp("br-guest", "br-lan")).0, Verdict::Reset);
     assert_eq!(verdict(&list, Packet { protocol: 17, ..tcp("br-guest", "br-lan") }), (Verdict::Reject, 3));
     assert_eq!(
@@ -103,18 +103,21 @@ fn a_list_of_openwrt_is_read_as_a_whole() {
     assert_eq!(verdict(&list, Packet { protocol: 50, ..tcp("wan", "br-lan") }).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { state: 2, ..tcp("wan", "br-lan") }).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { src: [198, 51, 100, 9], ..tcp("wan", "br-lan") }).0, Verdict::Drop);
-    // What goes to several ports at once leaves by none that it may not leave by.
+    // A packet to several ports leaves only if it may leave by each.
     assert_ne!(verdict(&list, tcp("br-guest", "*")).0, Verdict::Accept);
-    let kinds: Vec<&str> = told(&list).into_iter().map(|(_, word)| word).collect();
-    assert_eq!(kinds, ["left out", "no rate", "no rate", "left out", "left out", "left out", "MSS"]);
+    let kinds: Vec<&str> = warned_words(&list).into_iter().map(|(_, word)| word).collect();
+    assert_eq!(
+        kinds,
+        ["left out", "rates are not", "rates are not", "left out", "left out", "left out", "MSS"]
+    );
     for hook in ["input", "output"] {
         assert!(!read(OPENWRT, hook, "br-lan br-guest wan lo").rows.is_empty());
     }
 }
 
-/// firewalld: zones by sources and interfaces, in chains that go to each other.
+/// firewalld: zones by source and interface, in chains that use goto.
 #[test]
-fn a_list_of_firewalld_is_read_as_a_whole() {
+fn firewalld_list_is_read_whole() {
     let list = read(FIREWALLD, "forward", "eth0 eth1 lo");
     let tcp = |at, out| Packet { at, out, ..opening([10, 0, 0, 1], WORLD, 443) };
     assert_eq!(verdict(&list, tcp("eth1", "eth0")).0, Verdict::Accept);
@@ -123,7 +126,7 @@ fn a_list_of_firewalld_is_read_as_a_whole() {
     assert_eq!(verdict(&list, Packet { src: [192, 168, 100, 7], ..tcp("eth0", "eth1") }).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { src: [198, 51, 100, 3], ..tcp("eth0", "eth0") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, tcp("eth0", "eth0")).0, Verdict::Accept);
-    // IPv4-mapped addresses are no rows.
+    // Rows have no IPv4-mapped addresses.
     assert!(list.warnings.iter().any(|warning| warning.reason.contains("::ffff:0:0/96")));
     assert!(list.rows.iter().all(|row| !row.to_string().contains("ffff")));
     for hook in ["input", "output"] {
@@ -131,9 +134,9 @@ fn a_list_of_firewalld_is_read_as_a_whole() {
     }
 }
 
-/// Docker: bridges that are kept apart by all ports but their own.
+/// Docker: bridges that may only use their own ports.
 #[test]
-fn a_list_of_docker_is_read_as_a_whole() {
+fn docker_list_is_read_whole() {
     let list = read(DOCKER, "forward", "eth0 docker0 br-3f2a");
     let tcp = |at, out| Packet { at, out, ..opening([172, 17, 0, 2], [172, 18, 0, 2], 80) };
     assert_eq!(verdict(&list, tcp("docker0", "eth0")).0, Verdict::Accept);
@@ -143,13 +146,13 @@ fn a_list_of_docker_is_read_as_a_whole() {
     assert_eq!(verdict(&list, tcp("eth0", "br-3f2a")).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { dst_port: 81, ..tcp("eth0", "br-3f2a") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, Packet { src: [203, 0, 113, 5], ..tcp("eth0", "br-3f2a") }).0, Verdict::Drop);
-    // Its NAT is left out, and said so.
-    assert_eq!(told(&list).len(), 2);
+    // The NAT rules are left out with a warning.
+    assert_eq!(warned_words(&list).len(), 2);
 }
 
-/// ufw: chains before and after those of the user, with rates of what is logged.
+/// ufw: chains before and after the user's, with rate limits for logging.
 #[test]
-fn a_list_of_ufw_is_read_as_a_whole() {
+fn ufw_list_is_read_whole() {
     let list = read(UFW, "forward", "eth0 eth1");
     assert_eq!(list.warnings, []);
     let tcp = |at, out| Packet { at, out, ..opening([10, 0, 0, 1], WORLD, 443) };

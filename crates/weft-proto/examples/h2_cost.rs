@@ -1,13 +1,14 @@
-//! What the two HTTP/2 connections of a proxy cost for each unary call.
+//! Measures the cost of a proxy's two HTTP/2 connections per unary call.
 //!
 //! ```text
 //! cargo run --release -p weft-proto --example h2_cost [calls] [in flight] [deadlines]
 //! ```
-//! A client and a server (prepared outside of the measured time, as far as their bytes do not depend on the
-//! proxy) exchange calls through a proxy, which is a server connection and a client connection: request
-//! headers with one of 100 users, 40 bytes of data, response headers, 40 bytes, trailers. With `deadlines` 1,
-//! each request also has a `grpc-timeout` that never repeats, so that no cache knows its block. Printed is the time
-//! of the proxy's part alone, and of all four connections. Under callgrind, look at `Proxy::forward`.
+//! A client and a server exchange calls through a proxy, which is a server connection and a client connection. Their
+//! bytes are prepared outside of the measured time, as far as they do not depend on the proxy. A call has request
+//! headers with one of 100 users, 40 bytes of data, response headers, 40 bytes, and trailers. With `deadlines` 1, each
+//! request also has a
+//! `grpc-timeout` that never repeats, so that no cache contains its block. Prints the time of the proxy's part alone,
+//! and of all four connections. Under callgrind, look at `Proxy::forward`.
 
 #![allow(clippy::print_stdout, reason = "it prints its result")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures time and memory")]
@@ -22,21 +23,21 @@ const USERS: usize = 100;
 const PREFIX: [u8; 5] = [0, 0, 0, 0, 40];
 const MESSAGE: [u8; 40] = [7; 40];
 
-/// The order of `Proxy::ends` and of the peers that they face.
+/// The order of `Proxy::ends` and of their peers.
 const DOWN: usize = 0;
 const UP: usize = 1;
 
-/// More than there are streams in flight.
+/// More than the streams in flight.
 const ROUTES_MAX: usize = 4096;
 
 struct Proxy {
     ends: [Connection; 2],
-    /// By end and half the stream's identifier: the stream of the other end that belongs to it, or 0.
+    /// By end and half of the stream's identifier: the stream of the other end, or 0.
     routes: [[StreamId; ROUTES_MAX]; 2],
 }
 
 impl Proxy {
-    /// Takes in what arrived at one end and passes it on to the other.
+    /// Processes the input of one end and forwards it to the other.
     #[inline(never)]
     fn forward(&mut self, from: usize, input: &[u8]) {
         let mut rest = input;
@@ -99,7 +100,7 @@ fn take(conn: &mut Connection, wire: &mut Vec<u8>) {
     conn.advance_output(wire.len());
 }
 
-/// Feeds a peer and gives the streams whose messages have ended.
+/// Feeds a peer and returns the streams whose messages have ended.
 fn drain(conn: &mut Connection, input: &[u8], ended: &mut Vec<StreamId>) {
     let mut rest = input;
     loop {
@@ -180,7 +181,7 @@ fn main() {
     idle(10_000);
 }
 
-/// What idle connections hold.
+/// Measures the memory of idle connections.
 fn idle(n: usize) {
     let before = resident_bytes();
     let connections: Vec<_> = (0..n)
@@ -204,7 +205,7 @@ fn idle(n: usize) {
     println!("{n} idle server connections: {each} bytes each, all included");
 }
 
-/// Resident memory of this process in bytes; 0 where the system does not tell.
+/// Resident memory of this process in bytes; 0 if the system does not report it.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096

@@ -1,4 +1,4 @@
-//! Capture files as a reader and a writer see them.
+//! Tests the reader and the writer of capture files.
 
 use proptest::prelude::*;
 use weft_core::Time;
@@ -7,10 +7,10 @@ use weft_proto::capture::{
     Unit, WriteError, Writer,
 };
 
-/// A packet that was read: time, interface, link, original length, bytes, comments.
-type Seen = (Option<Time>, u32, LinkType, u32, Vec<u8>, Vec<String>);
+/// A packet: time, interface, link type, original length, bytes, comments.
+type ReadPacket = (Option<Time>, u32, LinkType, u32, Vec<u8>, Vec<String>);
 
-fn read(file: &[u8], piece: usize) -> (Vec<Seen>, Result<u64, ReadError>) {
+fn read(file: &[u8], piece: usize) -> (Vec<ReadPacket>, Result<u64, ReadError>) {
     let (mut reader, mut seen) = (Reader::new(), Vec::new());
     for piece in file.chunks(piece.max(1)) {
         reader.push(piece);
@@ -52,8 +52,8 @@ fn hex(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_in_any_style_gives_back_its_packets() {
-    // If this failed, files of other machines and tools could not be replayed, or ours not be read by them.
+fn packets_round_trip_in_any_style() {
+    // If this fails, files of other machines and tools cannot be replayed, or other tools cannot read ours.
     for style in styles() {
         let mut file = Vec::new();
         let mut writer = Writer::new(style, LinkType::RAW, "tun0", &mut file);
@@ -80,8 +80,8 @@ fn a_file_in_any_style_gives_back_its_packets() {
 }
 
 #[test]
-fn check_sequences_are_no_part_of_a_packet() {
-    // If this failed, packets of captures with check sequences would be four bytes too long for the link they came by.
+fn frame_check_sequence_is_cut() {
+    // If this fails, packets of captures with check sequences are four bytes too long.
     let write = |format| {
         let style = Style { format, order: ByteOrder::Little, unit: Unit::Nanos };
         let mut file = Vec::new();
@@ -96,7 +96,7 @@ fn check_sequences_are_no_part_of_a_packet() {
     };
     let mut pcap = write(Format::Pcap);
     pcap[20..24].copy_from_slice(&(0x2400_0000_u32 | u32::from(LinkType::ETHERNET.0)).to_le_bytes());
-    // The option goes in front of all others of the interface.
+    // Insert the option in front of all others of the interface.
     let with_option = |bits: u8| {
         let mut file = write(Format::PcapNg);
         let word = |file: &[u8], at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four"));
@@ -119,8 +119,8 @@ fn check_sequences_are_no_part_of_a_packet() {
 }
 
 #[test]
-fn comments_and_interfaces_are_kept() {
-    // If this failed, an annotated capture would lose its verdicts, or a packet its port.
+fn comments_and_interfaces_survive() {
+    // If this fails, an annotated capture loses its verdicts, or a packet its port.
     let mut file = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "eth0", &mut file);
     let second = writer.interface(LinkType::RAW, "tun0", &mut file).expect("pcapng has several");
@@ -143,8 +143,8 @@ fn comments_and_interfaces_are_kept() {
 }
 
 #[test]
-fn sections_of_other_machines_follow_each_other() {
-    // If this failed, captures that were joined with `cat` would be read up to the first join.
+fn sections_may_differ_in_byte_order() {
+    // If this fails, captures that were joined with `cat` are read only up to the first join.
     let mut file = Vec::new();
     for style in styles().into_iter().filter(|style| style.format == Format::PcapNg) {
         let mut writer = Writer::new(style, LinkType::ETHERNET, "a", &mut file);
@@ -159,17 +159,17 @@ fn sections_of_other_machines_follow_each_other() {
 }
 
 #[test]
-fn blocks_of_the_specification_are_understood() {
-    // If this failed, what other tools write and we do not would be read wrongly: simple and old packets, powers of
-    // two, offsets in time, blocks that are not known.
+fn specified_blocks_are_read() {
+    // If this fails, files of other tools are misread: simple and obsolete packets, powers of two, time offsets,
+    // unknown blocks.
     let section = "0a0d0d0a 0000001c 1a2b3c4d 0001 0000 ffffffffffffffff 0000001c";
-    // Ethernet, snapshot 4, if_tsresol 2^-10, if_tsoffset 100 s.
+    // Ethernet, snapshot length 4, if_tsresol 2^-10, if_tsoffset 100 s.
     let interface =
         "00000001 00000028 0001 0000 00000004 0009 0001 8a000000 000e 0008 0000000000000064 00000028";
     // 1,536 ticks of 1/1024 s.
     let enhanced = "00000006 00000024 00000000 00000000 00000600 00000003 00000009 61626300 00000024";
     let old = "00000002 00000024 0000 ffff 00000000 00000400 00000001 00000001 7a000000 00000024";
-    // Nine bytes long, of which the snapshot kept four.
+    // Nine bytes on the wire, of which the snapshot has four.
     let simple = "00000003 00000014 00000009 77787980 00000014";
     let unknown = "00000bad 00000014 deadbeef deadbeef 00000014";
     let file = hex(&[section, interface, unknown, enhanced, old, simple, unknown].concat());
@@ -186,8 +186,8 @@ fn blocks_of_the_specification_are_understood() {
 }
 
 #[test]
-fn a_long_block_that_nobody_wants_is_passed_over() {
-    // If this failed, a capture with the keys of its TLS sessions in it could not be read, or would be held whole.
+fn long_unknown_block_is_skipped() {
+    // If this fails, a capture with TLS session keys cannot be read, or is buffered completely.
     let mut file = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::RAW, "", &mut file);
     let length = (BLOCK_BYTES_MAX + (1 << 20)) as u32;
@@ -207,8 +207,8 @@ fn a_long_block_that_nobody_wants_is_passed_over() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_gives_what_is_whole_and_says_where_it_ends() {
-    // If this failed, a capture of a machine that has crashed would be lost, or its end pass unseen.
+fn truncated_file_gives_whole_packets() {
+    // If this fails, the capture of a crashed machine is lost, or its truncation is not reported.
     for style in styles() {
         let mut file = Vec::new();
         let mut writer = Writer::new(style, LinkType::RAW, "x", &mut file);
@@ -222,7 +222,7 @@ fn a_file_that_is_cut_short_gives_what_is_whole_and_says_where_it_ends() {
             let (seen, end) = read(&file[..cut], 16);
             let whole = ends.iter().skip(1).filter(|end| **end <= cut).count();
             assert_eq!(seen.len(), whole, "{style:?} cut at {cut}");
-            // The section header of pcapng is a place to end at as well.
+            // A pcapng file may also end after the section header.
             if ends.contains(&cut) || style.format == Format::PcapNg && cut == 28 {
                 assert_eq!(end, Ok(whole as u64));
                 continue;
@@ -236,8 +236,8 @@ fn a_file_that_is_cut_short_gives_what_is_whole_and_says_where_it_ends() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_the_reason() {
-    // If this failed, a user would be told nothing of use about a file that cannot be read.
+fn non_capture_is_refused() {
+    // If this fails, the message about an unreadable file does not help.
     let shown = |file: &[u8]| read(file, 4096).1.expect_err("it is refused").to_string();
     assert_eq!(shown(b""), "the capture is empty");
     assert_eq!(shown(&[0x1f, 0x8b, 8, 0]), "it is compressed with gzip: unpack it first");
@@ -270,9 +270,9 @@ fn what_is_no_capture_is_refused_with_the_reason() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// If this failed, bytes of a file could stop the reader, or what it gives would hang on how the file was read.
+    /// If this fails, bytes of a file can panic the reader, or the chunking of a file changes the result.
     #[test]
-    fn the_cut_into_pieces_cannot_be_observed(
+    fn chunking_does_not_change_packets(
         style in 0..8usize,
         packets in prop::collection::vec((any::<i64>(), prop::collection::vec(any::<u8>(), 0..50), ".{0,9}"), 0..6),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -294,8 +294,8 @@ proptest! {
 }
 
 #[test]
-fn the_name_of_a_file_says_its_format() {
-    // Who asks for a `.pcap` has a program that reads nothing else.
+fn file_name_gives_format() {
+    // A user of `.pcap` has a tool that reads nothing else.
     for (name, format) in [
         ("a.pcap", Format::Pcap),
         ("/x/y.CAP", Format::Pcap),

@@ -1,4 +1,4 @@
-//! HTTP/2 at its boundary: bytes in, events and bytes out.
+//! Tests HTTP/2 at its boundary: bytes in, events and bytes out.
 
 use proptest::prelude::*;
 use weft_core::{Interval, Time};
@@ -72,7 +72,7 @@ fn at_s(seconds: i64) -> Time {
     NOW + Interval::from_secs(seconds)
 }
 
-/// A frame of the output.
+/// A frame in the output.
 #[derive(Debug, PartialEq)]
 struct Sent {
     kind: u8,
@@ -97,7 +97,7 @@ fn sent(conn: &mut Connection) -> Vec<Sent> {
     frames
 }
 
-/// Feeds `input` and writes down the events, releasing all data.
+/// Feeds `input`, formats the events, and releases all data.
 fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionError> {
     let (mut rest, mut seen) = (input, Vec::new());
     loop {
@@ -130,7 +130,7 @@ fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionEr
     }
 }
 
-/// A server that has met its client, with nothing to send.
+/// A server after the handshake, without pending output.
 fn server_with(config: Config) -> Connection {
     let mut conn = Connection::new(config, NOW);
     let hello =
@@ -144,7 +144,7 @@ fn server() -> Connection {
     server_with(Config::server())
 }
 
-/// A client that has met its server and sent a request on stream 1.
+/// A client after the handshake, with a request sent on stream 1.
 fn client() -> Connection {
     let mut conn = Connection::new(Config::client(), NOW);
     let hello = [settings(&[]), frame(SETTINGS, ACK, 0, &[])].concat();
@@ -155,7 +155,7 @@ fn client() -> Connection {
     conn
 }
 
-/// The input ends the connection with the violation's code, and nothing else happens afterwards.
+/// Asserts that the input ends the connection with the violation's code, and that nothing happens afterwards.
 #[track_caller]
 fn ends_connection(mut conn: Connection, input: &[Vec<u8>], violation: Violation) {
     let error = feed(&mut conn, &input.concat()).expect_err("the connection goes on");
@@ -167,7 +167,7 @@ fn ends_connection(mut conn: Connection, input: &[Vec<u8>], violation: Violation
     assert_eq!(feed(&mut conn, &request(101, 0)).unwrap(), Vec::<String>::new());
 }
 
-/// The input resets `stream` with the violation's code, and the connection goes on.
+/// Asserts that the input resets `stream` with the violation's code, and that the connection continues.
 #[track_caller]
 fn ends_stream(mut conn: Connection, input: &[Vec<u8>], stream: StreamId, violation: Violation) {
     feed(&mut conn, &input.concat()).expect("the connection goes on");
@@ -183,7 +183,7 @@ fn ends_stream(mut conn: Connection, input: &[Vec<u8>], stream: StreamId, violat
 }
 
 #[test]
-fn a_call_passes_through_a_server() {
+fn call_passes_through_server() {
     let mut conn = server();
     let input = [request(1, 0), frame(DATA, 0, 1, b"hello"), frame(DATA, END_STREAM, 1, b"")].concat();
     let expected = ["headers 1 {:method: POST, :scheme: http, :path: /}", "data 1 5", "data 1 0 end"];
@@ -201,7 +201,7 @@ fn a_call_passes_through_a_server() {
 }
 
 #[test]
-fn a_data_frame_comes_in_the_pieces_that_the_input_has() {
+fn data_frame_is_streamed() {
     let mut conn = server();
     let whole = [request(1, 0), frame(DATA, PADDED | END_STREAM, 1, b"\x03abcdefgh\0\0\0")].concat();
     let (mut data, mut ended, mut held) = (Vec::new(), false, Vec::new());
@@ -225,7 +225,7 @@ fn a_data_frame_comes_in_the_pieces_that_the_input_has() {
 }
 
 #[test]
-fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
+fn bad_preface_is_refused_at_once() {
     let fresh = || Connection::new(Config::server(), NOW);
     ends_connection(fresh(), &[b"\x01".to_vec()], Violation::BadPreface);
     ends_connection(
@@ -241,8 +241,8 @@ fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
 }
 
 #[test]
-fn another_protocol_is_known_by_its_first_bytes() {
-    // If this fails, nobody is told that one end speaks TLS or HTTP/1.1 where the other does not.
+fn other_protocol_is_recognized() {
+    // If this fails, an operator does not learn that one end uses TLS or HTTP/1.1 and the other does not.
     let says = |config: Config, first: &[u8]| {
         let mut conn = Connection::new(config, NOW);
         feed(&mut conn, first).map(drop).map_err(|error| error.violation)
@@ -263,7 +263,7 @@ fn another_protocol_is_known_by_its_first_bytes() {
 }
 
 #[test]
-fn frames_of_a_wrong_size_end_the_connection() {
+fn wrong_frame_size_ends_connection() {
     ends_connection(server(), &[frame(DATA, 0, 1, &vec![0; 16_385])], Violation::FrameSize);
     ends_connection(server(), &[frame(PING, 0, 0, &[0; 7])], Violation::FrameSize);
     ends_connection(server(), &[frame(SETTINGS, 0, 0, &[0; 5])], Violation::FrameSize);
@@ -280,7 +280,7 @@ fn frames_of_a_wrong_size_end_the_connection() {
 }
 
 #[test]
-fn stream_identifiers_must_be_odd_and_grow() {
+fn stream_ids_are_odd_and_grow() {
     ends_connection(server(), &[request(2, 0)], Violation::StreamId);
     ends_connection(server(), &[request(5, 0), request(3, 0)], Violation::StreamId);
     ends_connection(server(), &[request(0, 0)], Violation::UnexpectedFrame);
@@ -288,7 +288,7 @@ fn stream_identifiers_must_be_odd_and_grow() {
 }
 
 #[test]
-fn frames_on_the_wrong_kind_of_stream_end_the_connection() {
+fn misplaced_frame_ends_connection() {
     ends_connection(server(), &[frame(DATA, 0, 0, b"a")], Violation::UnexpectedFrame);
     ends_connection(server(), &[frame(PING, 0, 1, &[0; 8])], Violation::UnexpectedFrame);
     ends_connection(server(), &[frame(SETTINGS, 0, 1, &[])], Violation::UnexpectedFrame);
@@ -297,7 +297,7 @@ fn frames_on_the_wrong_kind_of_stream_end_the_connection() {
 }
 
 #[test]
-fn an_idle_stream_takes_headers_only() {
+fn idle_stream_accepts_headers_only() {
     for bad in [frame(DATA, 0, 1, b"a"), reset(1), window_update(1, 1)] {
         ends_connection(server(), &[bad], Violation::IdleStream);
     }
@@ -307,7 +307,7 @@ fn an_idle_stream_takes_headers_only() {
 }
 
 #[test]
-fn nothing_follows_the_end_of_a_stream() {
+fn frame_after_end_is_refused() {
     ends_stream(server(), &[request(1, END_STREAM), frame(DATA, 0, 1, b"a")], 1, Violation::StreamClosed);
     ends_stream(server(), &[request(1, END_STREAM), request(1, 0)], 1, Violation::StreamClosed);
     let mut done = server();
@@ -320,7 +320,7 @@ fn nothing_follows_the_end_of_a_stream() {
 }
 
 #[test]
-fn late_frames_on_a_stream_that_we_reset_are_ignored() {
+fn late_frame_after_reset_is_ignored() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.reset(1, ErrorCode::Cancel);
@@ -336,13 +336,13 @@ fn late_frames_on_a_stream_that_we_reset_are_ignored() {
 }
 
 #[test]
-fn pushed_streams_are_refused() {
+fn server_push_is_refused() {
     ends_connection(server(), &[frame(PUSH_PROMISE, END_HEADERS, 1, &[0; 4])], Violation::PushPromise);
     ends_connection(client(), &[frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])], Violation::PushPromise);
 }
 
 #[test]
-fn padding_must_fit_its_frame() {
+fn oversized_padding_is_refused() {
     ends_connection(server(), &[request(1, 0), frame(DATA, PADDED, 1, b"\x04abc")], Violation::Padding);
     ends_connection(server(), &[request(1, 0), frame(DATA, PADDED, 1, b"")], Violation::Padding);
     ends_connection(
@@ -356,7 +356,7 @@ fn padding_must_fit_its_frame() {
 }
 
 #[test]
-fn settings_outside_their_range_end_the_connection() {
+fn bad_setting_ends_connection() {
     ends_connection(server(), &[settings(&[(2, 2)])], Violation::Settings);
     ends_connection(client(), &[settings(&[(2, 1)])], Violation::Settings);
     ends_connection(server(), &[settings(&[(5, 16_383)])], Violation::Settings);
@@ -368,11 +368,11 @@ fn settings_outside_their_range_end_the_connection() {
 }
 
 #[test]
-fn windows_may_neither_be_overrun_nor_overflow() {
+fn window_overrun_is_refused() {
     let small = || server_with(Config { initial_window: 10, connection_window: 65_535, ..Config::server() });
     ends_stream(small(), &[request(1, 0), frame(DATA, 0, 1, &[0; 11])], 1, Violation::StreamWindow);
     let mut flood = vec![request(1, 0), reset(1)];
-    // Data of a stream that is gone is given back at once; this one is open and nothing is released.
+    // Data of a removed stream is returned at once; this stream is open and its data is not released.
     let (connection_window, connection_held_max) = (65_535, 65_535);
     let mut conn = server_with(Config {
         initial_window: 1 << 20,
@@ -399,7 +399,7 @@ fn windows_may_neither_be_overrun_nor_overflow() {
     ends_stream(server(), &[request(1, 0), window_update(1, 0)], 1, Violation::ZeroIncrement);
     let max = [request(1, 0), window_update(1, 0x7fff_ffff - 65_535), settings(&[(4, 65_536)])];
     ends_connection(server(), &max, Violation::WindowOverflow);
-    // Far more than the window, but of streams that are gone.
+    // Far more than the window, but on removed streams.
     flood.extend((0..100).map(|_| frame(DATA, 0, 1, &[0; 16_384])));
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
@@ -408,7 +408,7 @@ fn windows_may_neither_be_overrun_nor_overflow() {
 }
 
 #[test]
-fn a_stream_may_not_depend_on_itself() {
+fn self_dependency_is_refused() {
     let priority = [0, 0, 0, 1, 16];
     ends_stream(server(), &[request(1, 0), frame(PRIORITY, 0, 1, &priority)], 1, Violation::SelfDependency);
     let headers = [&priority[..], &REQUEST].concat();
@@ -418,7 +418,7 @@ fn a_stream_may_not_depend_on_itself() {
 }
 
 #[test]
-fn a_header_block_may_come_in_pieces_but_not_interrupted() {
+fn header_block_is_uninterrupted() {
     let head = frame(HEADERS, 0, 1, &REQUEST[..1]);
     let mut conn = server();
     let input = [
@@ -434,9 +434,9 @@ fn a_header_block_may_come_in_pieces_but_not_interrupted() {
 }
 
 #[test]
-fn header_blocks_that_are_not_hpack_end_the_connection() {
+fn bad_hpack_ends_connection() {
     ends_connection(server(), &[frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff])], Violation::Compression);
-    // Also where the headers themselves would be ignored, because the tables would differ from then on.
+    // Also if the headers themselves would be ignored, because the tables would differ from then on.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.reset(1, ErrorCode::Cancel);
@@ -444,7 +444,7 @@ fn header_blocks_that_are_not_hpack_end_the_connection() {
 }
 
 #[test]
-fn malformed_messages_end_their_stream() {
+fn malformed_message_ends_stream() {
     let block = |bytes: &[u8]| frame(HEADERS, END_HEADERS, 1, &[&REQUEST, bytes].concat());
     ends_stream(server(), &[block(b"\0\x01A\x01b")], 1, Violation::MalformedHeaders);
     ends_stream(server(), &[block(b"\0\x02te\x04gzip")], 1, Violation::MalformedHeaders);
@@ -464,8 +464,8 @@ fn malformed_messages_end_their_stream() {
 }
 
 #[test]
-fn blanks_around_values_are_stripped_wherever_they_were_stored() {
-    // The dynamic table holds the value as it came, else its size would differ from the peer's.
+fn values_are_trimmed_in_all_forms() {
+    // The dynamic table holds the untrimmed value, otherwise its size would differ from the peer's.
     let mut conn = server();
     let first = [&REQUEST[..], b"\x40\x01x\x05 ab \t\x00\x01y\x02c "].concat();
     let second = [&REQUEST[..], &[0xbe]].concat();
@@ -475,7 +475,7 @@ fn blanks_around_values_are_stripped_wherever_they_were_stored() {
 }
 
 #[test]
-fn informational_responses_are_skipped() {
+fn informational_response_is_skipped() {
     let mut conn = client();
     let input = [frame(HEADERS, END_HEADERS, 1, b"\x08\x03100"), frame(HEADERS, END_HEADERS, 1, &RESPONSE)];
     assert_eq!(feed(&mut conn, &input.concat()).unwrap(), ["headers 1 {:status: 200}"]);
@@ -484,7 +484,7 @@ fn informational_responses_are_skipped() {
 }
 
 #[test]
-fn a_body_has_the_announced_length() {
+fn body_must_match_content_length() {
     let with_length =
         |flags| frame(HEADERS, END_HEADERS | flags, 1, &[&REQUEST[..], &[0x0f, 0x0d, 1, b'3']].concat());
     ends_stream(server(), &[with_length(END_STREAM)], 1, Violation::ContentLength);
@@ -497,15 +497,15 @@ fn a_body_has_the_announced_length() {
 }
 
 #[test]
-fn streams_above_the_limit_are_refused_and_can_be_retried() {
+fn excess_stream_is_refused() {
     let one = server_with(Config { max_concurrent_streams: 1, ..Config::server() });
     ends_stream(one, &[request(1, 0), request(3, 0)], 3, Violation::ConcurrentStreams);
     assert_eq!(Violation::ConcurrentStreams.code(), ErrorCode::RefusedStream);
 }
 
-/// A header block of `n` bytes more than the request's, with one new field, in frames of the usual size.
+/// A header block with `n` bytes more than the request's, with one new field, in frames of the usual size.
 fn large_block(stream: u32, n: usize) -> Vec<Vec<u8>> {
-    // `a` and a value, as a literal that goes into the dynamic table if it fits.
+    // `a` and a value, as a literal that enters the dynamic table if it fits.
     let mut block = [&REQUEST[..], &[0x40, 1, b'a', 0x7f]].concat();
     let mut left = n - 127;
     while left >= 0x80 {
@@ -522,10 +522,10 @@ fn large_block(stream: u32, n: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_header_list_that_is_too_large_ends_its_stream_alone() {
-    // Else one large metadata value would end the calls beside it, on a connection to a server those of other clients.
+fn large_header_list_ends_stream() {
+    // If this fails, one large metadata value ends the calls beside it, even those of other clients.
     let long = [&[0x00, 1, b'a', 0x7f, 0x81, 0x7d][..], &[b'v'; 16_128]].concat();
-    // A list that is just too large as section 6.5.2 counts it, in a block that is not.
+    // A list just above the limit by section 6.5.2, in a block below it.
     ends_stream(
         server(),
         &[frame(HEADERS, END_HEADERS, 1, &[&REQUEST[..], &long, &[0x84; 100]].concat())],
@@ -539,10 +539,10 @@ fn a_header_list_that_is_too_large_ends_its_stream_alone() {
 }
 
 #[test]
-fn calls_beside_and_after_a_header_list_that_is_too_large_go_on() {
+fn large_header_list_spares_others() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
-    // A field that enters the table behind the large value, which empties it as the standard says.
+    // A field that enters the table after the large value, which empties the table as the standard says.
     let mut large = large_block(3, 20_000);
     let last = large.last_mut().unwrap();
     last.extend_from_slice(&[0x40, 1, b'b', 1, b'1']);
@@ -558,7 +558,7 @@ fn calls_beside_and_after_a_header_list_that_is_too_large_go_on() {
 }
 
 #[test]
-fn header_blocks_are_bounded_in_bytes_and_pieces() {
+fn header_block_size_is_limited() {
     ends_connection(server(), &large_block(1, 128 << 10), Violation::HeaderBlock);
     ends_connection(client(), &large_block(1, 128 << 10), Violation::HeaderBlock);
     let drip: Vec<_> = [frame(HEADERS, 0, 1, &[])]
@@ -569,11 +569,11 @@ fn header_blocks_are_bounded_in_bytes_and_pieces() {
 }
 
 #[test]
-fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
+fn rapid_resets_end_connection() {
     let attack: Vec<_> =
         (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), reset(i * 2 + 1)]).collect();
     ends_connection(server(), &attack, Violation::RapidReset);
-    // It does so behind answers that came at once; whether its requests are whole makes no difference.
+    // Also after immediate answers, and whether or not the requests are complete.
     for flags in [END_STREAM, 0] {
         let mut conn = server();
         feed(&mut conn, &settings(&[])).unwrap();
@@ -615,8 +615,8 @@ fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
 }
 
 #[test]
-fn answers_that_nobody_reads_end_the_connection() {
-    // If this fails, a client whose requests are answered at once fills the memory by reading nothing.
+fn unread_replies_end_connection() {
+    // If this fails, a client that reads nothing fills the memory with immediate answers.
     let mut conn = server();
     feed(&mut conn, &settings(&[])).unwrap();
     let answer = list(&[(":status", "405"), ("a", &"v".repeat(8 << 10))]);
@@ -637,7 +637,7 @@ fn answers_that_nobody_reads_end_the_connection() {
 }
 
 #[test]
-fn floods_of_frames_without_effect_end_the_connection() {
+fn useless_frame_flood_ends_connection() {
     let n = limits::CONTROLS_MAX as usize + 1;
     let floods = [
         frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 0]),
@@ -664,8 +664,8 @@ fn floods_of_frames_without_effect_end_the_connection() {
 }
 
 #[test]
-fn every_setting_counts() {
-    // If this fails, 4 KiB of settings make us go through all streams 600 times, as often as the peer likes.
+fn settings_flood_ends_connection() {
+    // If this fails, 4 KiB of settings make us process all streams 600 times, as often as the peer likes.
     let mut conn = server();
     let many = settings(&[(4, 1), (4, 2)].repeat(limits::SETTINGS_MAX / 2));
     let n = (0..1000).take_while(|_| feed(&mut conn, &many).map(|_| sent(&mut conn)).is_ok()).count();
@@ -674,8 +674,8 @@ fn every_setting_counts() {
 }
 
 #[test]
-fn data_that_nobody_takes_pays_for_nothing() {
-    // If this fails, a peer pays for a flood of PINGs with data on a stream that we have reset.
+fn refused_data_earns_no_budget() {
+    // If this fails, data on a stream that we have reset earns budget for a flood of PINGs.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.reset(1, ErrorCode::Cancel);
@@ -686,7 +686,7 @@ fn data_that_nobody_takes_pays_for_nothing() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_answers_is_cut_off() {
+fn non_reading_peer_is_cut_off() {
     let mut conn = server();
     let ping = frame(PING, 0, 0, &[0; 8]);
     let error = (0..).find_map(|_| feed(&mut conn, &ping).err()).unwrap();
@@ -695,7 +695,7 @@ fn a_peer_that_does_not_read_answers_is_cut_off() {
 }
 
 #[test]
-fn a_peer_must_be_prompt() {
+fn slow_peer_times_out() {
     let mut conn = Connection::new(Config::server(), NOW);
     assert_eq!(conn.poll_timeout(), Some(at_s(5)), "the buffers are given back first");
     conn.handle_timeout(at_s(5)).unwrap();
@@ -707,14 +707,14 @@ fn a_peer_must_be_prompt() {
     assert_eq!(conn.handle_timeout(at_s(20)).unwrap_err().code(), ErrorCode::SettingsTimeout);
 }
 
-/// The PINGs in the output, other frames aside.
+/// The number of PINGs in the output.
 fn pings(conn: &mut Connection) -> usize {
     sent(conn).iter().filter(|f| f.kind == PING && f.flags == 0).count()
 }
 
 #[test]
-fn a_silent_client_is_asked_whether_it_is_there() {
-    // If this fails, the connections of clients that vanished stay for good.
+fn silent_client_is_pinged() {
+    // If this fails, connections of vanished clients stay forever.
     let mut conn = server();
     conn.handle_timeout(at_s(59)).unwrap();
     assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, Some(at_s(60))));
@@ -732,8 +732,8 @@ fn a_silent_client_is_asked_whether_it_is_there() {
 }
 
 #[test]
-fn any_input_shows_that_the_peer_is_there() {
-    // If this fails, a client that is slow to answer a PING but sends data is cut off.
+fn any_input_proves_liveness() {
+    // If this fails, a client that sends data but answers a PING slowly is cut off.
     let mut conn = server();
     conn.handle_timeout(at_s(60)).unwrap();
     conn.handle_input(at_s(70), &request(1, 0)).unwrap();
@@ -745,7 +745,7 @@ fn any_input_shows_that_the_peer_is_there() {
 }
 
 #[test]
-fn a_server_is_asked_only_while_it_owes_an_answer() {
+fn server_is_pinged_during_calls() {
     // If this fails, gRPC servers end our idle connections with ENHANCE_YOUR_CALM.
     let mut conn = client();
     assert_eq!(conn.poll_timeout(), Some(at_s(30)));
@@ -756,7 +756,7 @@ fn a_server_is_asked_only_while_it_owes_an_answer() {
         conn.handle_timeout(at_s(second)).unwrap();
     }
     assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, None));
-    // Whether it is still there after such a time is asked with the next request.
+    // After such a time, the next request triggers a PING.
     let stream = conn.open().unwrap();
     conn.send_headers(stream, &post(), false).unwrap();
     conn.handle_timeout(at_s(10_000)).unwrap();
@@ -765,8 +765,8 @@ fn a_server_is_asked_only_while_it_owes_an_answer() {
 }
 
 #[test]
-fn a_server_that_only_answers_pings_is_asked_less_often() {
-    // If this fails, a stream on which the server is silent for minutes ends by too many PINGs.
+fn idle_server_is_pinged_less_often() {
+    // If this fails, too many PINGs end a stream on which the server is silent for minutes.
     let mut conn = client();
     let mut asked = Vec::new();
     let mut answer = |conn: &mut Connection, until: i64| {
@@ -780,18 +780,18 @@ fn a_server_that_only_answers_pings_is_asked_less_often() {
         std::mem::take(&mut asked)
     };
     assert_eq!(answer(&mut conn, 1000), [30, 60, 360, 660, 960]);
-    // A message makes it forget what it held against us.
+    // A message clears the server's strikes against us.
     let headers = frame(HEADERS, END_HEADERS, 1, &RESPONSE);
     assert!(matches!(conn.handle_input(at_s(1000), &headers), Ok((_, Some(Event::Headers { .. })))));
     assert_eq!(answer(&mut conn, 1400), [1030, 1060, 1360]);
-    // A client gives no strikes.
+    // Clients do not count strikes.
     let mut conn = server();
     assert_eq!(answer(&mut conn, 300), [60, 120, 180, 240, 300]);
 }
 
 #[test]
-fn keepalive_is_as_configured() {
-    // If this fails, an operator's settings are not what happens.
+fn keepalive_follows_config() {
+    // If this fails, the configured keepalive is not used.
     let seconds = Interval::from_secs;
     let keepalive = Keepalive { interval: seconds(600), timeout: seconds(7), without_streams: false };
     let mut conn = server_with(Config { keepalive: Some(keepalive), ..Config::server() });
@@ -804,7 +804,7 @@ fn keepalive_is_as_configured() {
 }
 
 #[test]
-fn data_waits_for_windows_and_leaves_in_order() {
+fn blocked_data_leaves_in_order() {
     let mut conn = server();
     feed(&mut conn, &[settings(&[(4, 4)]), request(1, END_STREAM)].concat()).unwrap();
     conn.send_headers(1, &list(&[(":status", "200")]), false).unwrap();
@@ -812,7 +812,7 @@ fn data_waits_for_windows_and_leaves_in_order() {
     conn.send_data(1, b"abc", b"defghij", false).unwrap();
     conn.send_headers(1, &list(&[("a", "b")]), true).unwrap();
     assert_eq!((conn.queued(1), sent(&mut conn)[0].payload.as_slice()), (6, &b"abcd"[..]));
-    // A smaller window makes it negative; it takes more than one byte to be positive again.
+    // A smaller window makes it negative; more than one byte is needed to make it positive again.
     feed(&mut conn, &[settings(&[(4, 2)]), window_update(1, 2)].concat()).unwrap();
     assert_eq!(conn.queued(1), 6);
     feed(&mut conn, &window_update(1, 1)).unwrap();
@@ -829,7 +829,7 @@ fn data_waits_for_windows_and_leaves_in_order() {
 }
 
 #[test]
-fn data_that_waits_too_long_resets_its_stream() {
+fn stalled_data_resets_stream() {
     let mut conn = server();
     feed(&mut conn, &[settings(&[(4, 0)]), request(1, 0)].concat()).unwrap();
     conn.send_headers(1, &list(&[(":status", "200")]), false).unwrap();
@@ -844,7 +844,7 @@ fn data_that_waits_too_long_resets_its_stream() {
 }
 
 #[test]
-fn a_client_keeps_to_the_limit_of_its_server() {
+fn client_obeys_stream_limit() {
     let mut conn = client();
     assert_eq!(conn.available_streams(), 1023);
     feed(&mut conn, &settings(&[(3, 2)])).unwrap();
@@ -872,7 +872,7 @@ fn a_client_keeps_to_the_limit_of_its_server() {
 }
 
 #[test]
-fn a_server_that_leaves_takes_requests_that_are_on_their_way() {
+fn goaway_accepts_requests_in_flight() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.go_away(Time(0), ErrorCode::NoError);
@@ -889,8 +889,8 @@ fn a_server_that_leaves_takes_requests_that_are_on_their_way() {
 }
 
 #[test]
-fn what_follows_behind_the_last_stream_is_ignored() {
-    // A client whose request crosses our GOAWAY would lose all its other calls with it.
+fn streams_after_goaway_are_ignored() {
+    // If this fails, a client whose request crosses our GOAWAY loses all its other calls.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.go_away(Time(0), ErrorCode::InternalError);
@@ -899,13 +899,13 @@ fn what_follows_behind_the_last_stream_is_ignored() {
     assert_eq!(feed(&mut conn, &late).unwrap(), Vec::<String>::new());
     assert_eq!(sent(&mut conn), []);
     assert_eq!(feed(&mut conn, &frame(DATA, END_STREAM, 1, b"x")).unwrap(), ["data 1 1 end"]);
-    // A later GOAWAY may not say that more was taken (RFC 9113 section 6.8).
+    // A later GOAWAY may not raise the last stream (RFC 9113 section 6.8).
     feed(&mut conn, &frame(PING, 0, 1, &[0; 8])).expect_err("a PING on a stream");
     assert_eq!(sent(&mut conn).pop().unwrap().payload[..4], [0, 0, 0, 1]);
 }
 
 #[test]
-fn windows_are_given_back_at_every_half() {
+fn half_window_triggers_update() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     let data = frame(DATA, 0, 1, &[0; 8192]);
@@ -916,7 +916,7 @@ fn windows_are_given_back_at_every_half() {
     assert_eq!(sent(&mut conn), [Sent { kind: WINDOW_UPDATE, flags: 0, stream: 1, payload }]);
 }
 
-/// Feeds `input` without releasing any data. The bytes of data that came, with what is to be released for them.
+/// Feeds `input` without releasing data. Returns the bytes of data, and the flow-control bytes to release for them.
 fn feed_held(conn: &mut Connection, input: &[u8]) -> Result<(usize, u32), ConnectionError> {
     let (mut rest, mut n_data, mut held) = (input, 0, 0);
     loop {
@@ -932,7 +932,7 @@ fn feed_held(conn: &mut Connection, input: &[u8]) -> Result<(usize, u32), Connec
     }
 }
 
-/// By how much the windows of the connection and of streams grew in the output.
+/// The WINDOW_UPDATE increments in the output: of the connection, and of streams.
 fn grown(conn: &mut Connection) -> (u32, u32) {
     let mut grown = (0, 0);
     for update in sent(conn).iter().filter(|f| f.kind == WINDOW_UPDATE) {
@@ -943,7 +943,7 @@ fn grown(conn: &mut Connection) -> (u32, u32) {
 }
 
 #[test]
-fn a_stream_that_is_not_released_holds_up_no_other() {
+fn unreleased_stream_blocks_no_other() {
     // If this fails, one slow client stops all calls that share an upstream connection.
     for config in [Config::server(), Config { connection_window: 65_535, ..Config::server() }] {
         let mut window = config.connection_window;
@@ -962,13 +962,13 @@ fn a_stream_that_is_not_released_holds_up_no_other() {
             window -= 1_000;
             passed += 1_000;
         }
-        // The slow stream itself gets nothing more.
+        // The slow stream itself gets no more window.
         ends_stream(conn, &[full], 1, Violation::StreamWindow);
     }
 }
 
 #[test]
-fn the_window_of_the_connection_grows_by_halves() {
+fn connection_window_grows_by_halves() {
     // If this fails, each DATA frame costs a WINDOW_UPDATE.
     let config = Config { connection_window: 100_000, initial_window: 1 << 20, ..Config::server() };
     let mut conn = server_with(config);
@@ -980,13 +980,13 @@ fn the_window_of_the_connection_grows_by_halves() {
             grown(&mut conn).0
         })
         .collect();
-    let told: Vec<_> = increments.iter().enumerate().filter(|(_, n)| **n > 0).collect();
-    assert_eq!(told, [(49, &50_000), (99, &50_000)]);
+    let sent: Vec<_> = increments.iter().enumerate().filter(|(_, n)| **n > 0).collect();
+    assert_eq!(sent, [(49, &50_000), (99, &50_000)]);
 }
 
 #[test]
-fn what_is_held_of_a_connection_is_bounded() {
-    // If this fails, a peer fills our memory with streams that nobody reads.
+fn connection_memory_is_bounded() {
+    // If this fails, a peer fills our memory with unread streams.
     let (connection_window, connection_held_max) = (100_000, 300_000);
     let config =
         Config { connection_window, connection_held_max, initial_window: 1 << 20, ..Config::server() };
@@ -1012,14 +1012,14 @@ fn what_is_held_of_a_connection_is_bounded() {
 }
 
 #[test]
-fn requests_go_out_in_the_order_of_their_streams() {
+fn requests_leave_in_stream_order() {
     let mut conn = client();
     let (a, b) = (conn.open().unwrap(), conn.open().unwrap());
     conn.send_headers(b, &post(), true).unwrap();
     assert!(conn.send_headers(a, &post(), true).is_err(), "the server would take it for an old stream");
 }
 
-/// Both ends and the wires between them.
+/// Both ends and the bytes between them.
 struct Pair {
     ends: [Connection; 2],
     wires: [Vec<u8>; 2],
@@ -1032,7 +1032,7 @@ impl Pair {
         Self { ends, wires: Default::default(), received: Default::default() }
     }
 
-    /// Moves up to `n` bytes from end `from` to the other, and lets the other take in what it can.
+    /// Moves up to `n` bytes from end `from` to the other, which processes as much as possible.
     fn step(&mut self, from: usize, n: usize) -> bool {
         let output = self.ends[from].output();
         let n = n.min(output.len());
@@ -1073,7 +1073,7 @@ impl Pair {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn every_byte_arrives_in_order_through_any_windows_and_chunks(
+    fn bytes_arrive_in_order(
         windows in [(1u32..3000, 65_535u32..80_000), (1u32..100_000, 65_535u32..300_000)],
         bodies in proptest::collection::vec((0usize..60_000, 0usize..60_000, any::<bool>()), 1..8),
         chunks in proptest::collection::vec(1usize..5000, 1..20),
@@ -1123,7 +1123,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_connection_panic_or_grow(
+    fn random_bytes_never_grow_memory(
         frames in proptest::collection::vec(
             (0u8..12, any::<u8>(), 0u32..9, proptest::collection::vec(any::<u8>(), 0..40)),
             0..60,

@@ -1,4 +1,4 @@
-//! Lists, entries of maps and presence, against a decoder that decodes all and is written to be read.
+//! Compares lists, map entries and presence with a simple full decoder.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use weft_core::rng::Rng;
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Malformed};
 
-/// Elements that a list may have.
+/// Maximum number of elements of a list.
 const MAX: u64 = 4;
 
 fn schema() -> Schema {
@@ -43,7 +43,7 @@ fn schema() -> Schema {
     }
 }
 
-// ---- what a decoder makes of the bytes -------------------------------------------------------------------------
+// ---- the reference decoder -------------------------------------------------------------------------------------
 
 #[derive(Debug)]
 enum Value {
@@ -93,7 +93,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Value)> {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct OrderLine {
     qty: i32,
     sku: Option<Vec<u8>>,
     n: Option<i32>,
@@ -101,16 +101,16 @@ struct Line {
 
 #[derive(Debug, Default)]
 struct Root {
-    lines: Vec<Line>,
+    lines: Vec<OrderLine>,
     codes: Vec<i32>,
     map: BTreeMap<u32, Vec<u8>>,
-    parcel: Option<Vec<Line>>,
+    parcel: Option<Vec<OrderLine>>,
     has_sub: bool,
     sub_codes: Vec<u32>,
 }
 
-fn line(bytes: &[u8]) -> Line {
-    let mut line = Line::default();
+fn line(bytes: &[u8]) -> OrderLine {
+    let mut line = OrderLine::default();
     for field in fields(bytes) {
         match field {
             (1, Value::Varint(n)) => line.qty = n as i32,
@@ -266,7 +266,7 @@ fn root(rng: &mut Rng, out: &mut Vec<u8>) {
     put_bytes(out, number, &inner);
 }
 
-// ---- what is found ---------------------------------------------------------------------------------------------
+// ---- the comparison --------------------------------------------------------------------------------------------
 
 fn lists(schema: &Schema) -> Lists {
     let mut builder = ListsBuilder::new(schema, 0);
@@ -282,7 +282,7 @@ fn lists(schema: &Schema) -> Lists {
     builder.build()
 }
 
-/// The cells of a list, or how many elements are too many.
+/// The cells of a list, or its length if that exceeds the limit.
 fn read(text: &[u8], slot: Slot, is_bytes: &[bool]) -> Result<Vec<Vec<Option<Vec<u8>>>>, u64> {
     let list = &text[slot.a as usize..][..slot.b as usize];
     let word = |at: usize| u64::from_le_bytes(list[at..at + 8].try_into().expect("eight bytes"));
@@ -306,20 +306,21 @@ fn number(n: i64) -> Option<Vec<u8>> {
     Some(n.to_le_bytes().to_vec())
 }
 
-fn of_lines(lines: &[Line]) -> Vec<Vec<Option<Vec<u8>>>> {
-    let cells =
-        |line: &Line| vec![number(line.qty.into()), line.sku.clone(), line.n.and_then(|n| number(n.into()))];
+fn of_lines(lines: &[OrderLine]) -> Vec<Vec<Option<Vec<u8>>>> {
+    let cells = |line: &OrderLine| {
+        vec![number(line.qty.into()), line.sku.clone(), line.n.and_then(|n| number(n.into()))]
+    };
     lines.iter().map(cells).collect()
 }
 
-/// Too many are told by their number alone.
+/// The list, or its length if that exceeds the limit.
 fn bounded(all: Vec<Vec<Option<Vec<u8>>>>) -> Result<Vec<Vec<Option<Vec<u8>>>>, u64> {
     if all.len() as u64 > MAX { Err(all.len() as u64) } else { Ok(all) }
 }
 
 #[test]
-fn lists_of_random_messages_are_what_a_decoder_finds() {
-    // A rule would be asked about other elements than the server behind it sees.
+fn random_lists_match_decoder() {
+    // If this fails, a rule is evaluated on other elements than the server sees.
     let schema = schema();
     let lists = lists(&schema);
     assert_eq!(lists.mask(), (0..8_usize).collect());
@@ -337,7 +338,7 @@ fn lists_of_random_messages_are_what_a_decoder_finds() {
         assert_eq!(found(1, &[false]), bounded(codes), "seed {seed}");
         match found(2, &[true, false]) {
             Ok(mut entries) => {
-                // The order of entries is nobody's business.
+                // The order of map entries does not matter.
                 entries.sort_by_key(|entry| entry[1].clone());
                 let mut all: Vec<_> = wanted
                     .map
@@ -365,8 +366,8 @@ fn lists_of_random_messages_are_what_a_decoder_finds() {
 }
 
 #[test]
-fn lists_of_damaged_messages_never_panic() {
-    // Bytes from a peer would end the worker.
+fn damaged_list_never_panics() {
+    // If this fails, bytes from a peer panic the worker.
     let schema = schema();
     let lists = lists(&schema);
     let mut n_refused = 0;
@@ -417,8 +418,8 @@ fn closed_and_delimited() -> Schema {
 }
 
 #[test]
-fn unknown_values_of_closed_enums_and_groups_are_read_as_by_upb() {
-    // A rule would see elements that the server behind it does not have, or miss those of a group.
+fn closed_enums_and_groups_match_upb() {
+    // If this fails, a rule sees elements that the server does not have, or misses those of a group.
     let schema = closed_and_delimited();
     let mut builder = ListsBuilder::new(&schema, 0);
     builder.list(&["colors"], &[Vec::new()], MAX, 0).expect("a list");
@@ -452,9 +453,9 @@ fn unknown_values_of_closed_enums_and_groups_are_read_as_by_upb() {
             &[sub, 8, 1, end_sub, sub, 0x0a, 2, 2, 3, end_sub, 0x20, 9],
             (vec![], vec![], vec![1, 2, 3], vec![], true),
         ),
-        // The same with a value that there is.
+        // The same with a known value.
         (&[sub, 8, 1, end_sub, 0x20, 2], empty()),
-        // Repeated groups, with an unknown group and an unknown field in one of them.
+        // Repeated groups, one of them with an unknown group and an unknown field.
         (
             &[line, 8, 5, 0x4b, 8, 9, 0x4c, 0x78, 1, end_line, line, end_line],
             (vec![], vec![], vec![], vec![5, 0], false),

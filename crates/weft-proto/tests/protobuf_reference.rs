@@ -1,4 +1,4 @@
-//! The tag walk and the rewrite against a decoder that shares no code with them (prost-reflect).
+//! Compares the tag walk and the rewrite with an independent decoder (prost-reflect).
 
 use proptest::prelude::*;
 use prost::Message as _;
@@ -17,8 +17,8 @@ const ROOT: usize = 0;
 const INNER: usize = 1;
 const LEAF: usize = 2;
 
-/// Messages with every scalar kind, two levels of oneofs, and far field numbers. With `text` the string
-/// fields are strings, otherwise bytes, so that UTF-8 is no reason to refuse.
+/// Messages with all scalar kinds, two levels of oneofs, and large field numbers. With `text` the string fields are
+/// strings, otherwise bytes, so that invalid UTF-8 is no error.
 fn schema(text: bool) -> Schema {
     let string = if text { FieldKind::String } else { FieldKind::Bytes };
     let plain = |number: u32, kind| (number, kind, Presence::Implicit, None);
@@ -156,7 +156,7 @@ fn reference(schema: &Schema) -> MessageDescriptor {
     pool.get_message_by_name("Root").unwrap()
 }
 
-/// Every scalar of every message, by path, except those that `read` leaves out.
+/// Every scalar of every message, by path, except those that `read` excludes.
 fn columns(schema: &Schema, read: u64) -> Vec<Vec<String>> {
     fn gather(schema: &Schema, message: usize, path: &[String], all: &mut Vec<Vec<String>>) {
         for field in &schema.messages[message].fields {
@@ -182,7 +182,7 @@ fn build(schema: &Schema, columns: &[Vec<String>]) -> Walk {
     builder.build()
 }
 
-/// What the reference finds at `path`: the value, if the messages around are there.
+/// The reference's value at `path`, if the enclosing messages are present.
 fn expected(message: &DynamicMessage, path: &[String]) -> Option<Value> {
     let [name, rest @ ..] = path else { unreachable!("paths end at scalars") };
     let is_there = message.has_field_by_name(name);
@@ -193,7 +193,7 @@ fn expected(message: &DynamicMessage, path: &[String]) -> Option<Value> {
     }
 }
 
-/// The value of a slot in the reference's terms: numbers as bits, text as bytes.
+/// A value for comparison: numbers as bits, text as bytes.
 fn normalized(value: Option<Value>) -> (u64, Vec<u8>) {
     match value {
         None => (0, vec![]),
@@ -231,17 +231,17 @@ fn assert_finds(walk: &Walk, columns: &[Vec<String>], payload: &[u8], decoded: &
 /// One field on the wire.
 #[derive(Clone, Debug)]
 struct Piece {
-    /// Which field of the message, modulo their number.
+    /// The index of the message's field, modulo their number.
     field: usize,
     value: u64,
     bytes: Vec<u8>,
     inner: Vec<Self>,
-    /// Bytes by which the tag and the length are longer than needed.
+    /// Extra bytes of padding in the tag and the length.
     padding: usize,
     noise: Noise,
 }
 
-/// What stands in front of a field and means nothing.
+/// Insignificant bytes in front of a field.
 #[derive(Clone, Copy, Debug)]
 enum Noise {
     Nothing,
@@ -287,11 +287,11 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64, padding: usize) {
     }
 }
 
-/// The pieces on the wire; without `noise`, as a decoder that refuses it takes them.
+/// The pieces on the wire; without `noise`, in the form that a strict decoder accepts.
 fn write(schema: &Schema, message: usize, pieces: &[Piece], noise: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in pieces {
-        // Oneof members and messages are at the end of the lists, and the interesting ones.
+        // Oneof members and messages are at the end of the lists, and matter most.
         let fields = &schema.messages[message].fields;
         let span = if piece.field % 3 == 0 { fields.len() } else { 6.min(fields.len()) };
         let field = &fields[fields.len() - 1 - piece.field / 3 % span];
@@ -335,7 +335,7 @@ fn write(schema: &Schema, message: usize, pieces: &[Piece], noise: bool) -> Vec<
     out
 }
 
-/// Sets or clears `path` as an application would.
+/// Sets or clears `path` like an application.
 fn set(message: &mut DynamicMessage, path: &[String], value: Option<&Value>) {
     let [name, rest @ ..] = path else { unreachable!("paths end at scalars") };
     match (rest, value) {
@@ -350,7 +350,7 @@ fn set(message: &mut DynamicMessage, path: &[String], value: Option<&Value>) {
     }
 }
 
-/// A new value of the field's kind, made of `seed`, as an edit and in the reference's terms.
+/// A new value of the field's kind, derived from `seed`, as an edit and as the reference's value.
 fn new_value(kind: FieldKind, seed: u32) -> (EditValue<'static>, Value) {
     let signed = seed as i32;
     let bits = EditValue::Bits;
@@ -389,23 +389,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_walk_finds_what_the_reference_finds(pieces in pieces(), read in any::<u64>(), all in any::<bool>()) {
+    fn walk_matches_reference(pieces in pieces(), read in any::<u64>(), all in any::<bool>()) {
         // If this fails, an access rule sees another value than the server behind it.
         let schema = schema(true);
         let columns = columns(&schema, if all { u64::MAX } else { read });
         let decoded = DynamicMessage::decode(reference(&schema), &write(&schema, ROOT, &pieces, false)[..]).unwrap();
         let walk = build(&schema, &columns);
         assert_finds(&walk, &columns, &write(&schema, ROOT, &pieces, true), &decoded);
-        // What the reference writes itself is one more order of the fields.
+        // The reference's own encoding is one more order of the fields.
         assert_finds(&walk, &columns, &decoded.encode_to_vec(), &decoded);
     }
 
     #[test]
-    fn a_rewrite_equals_setting_the_fields(
+    fn rewrite_equals_setting_fields(
         pieces in pieces(),
         edits in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(any::<u32>())), 1..4),
     ) {
-        // If this fails, an edit leaves the old value, loses another field, or brings back a cleared one.
+        // If this fails, an edit leaves the old value, loses another field, or restores a cleared one.
         let schema = schema(true);
         let columns = columns(&schema, u64::MAX);
         let walk = build(&schema, &columns);
@@ -421,7 +421,7 @@ proptest! {
         let mut plain = Vec::new();
         walk.rewrite(&write(&schema, ROOT, &pieces, false), &list, &mut plain).unwrap();
         let rewritten = DynamicMessage::decode(reference(&schema), &plain[..]).unwrap();
-        // Compared as encoded: NaN is equal to itself there, and an explicit default to an absent one.
+        // Compare the encodings: there, NaN equals itself, and an explicit default equals an absent field.
         prop_assert_eq!(rewritten.encode_to_vec(), expected.encode_to_vec(), "{:?} gave {:02x?}", list, plain);
         let mut noisy = Vec::new();
         walk.rewrite(&write(&schema, ROOT, &pieces, true), &list, &mut noisy).unwrap();
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_messages_are_refused_alike(pieces in pieces(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn damaged_message_matches_reference(pieces in pieces(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         // If this fails, we read values from a message that the server refuses, or refuse one that it reads.
         let schema = schema(false);
         let columns = columns(&schema, u64::MAX);
@@ -440,7 +440,7 @@ proptest! {
         let walk = build(&schema, &columns);
         match DynamicMessage::decode(reference(&schema), &payload[..]) {
             Ok(decoded) => assert_finds(&walk, &columns, &payload, &decoded),
-            // The reference refuses a wrong wire type; protobuf says that it is an unknown field.
+            // The reference refuses a wrong wire type; by the protobuf specification it is an unknown field.
             Err(error) if error.to_string().contains("invalid wire type:") => {}
             Err(error) => {
                 let found = walk.run(&payload, &mut [Slot::default(); 64], &mut InputSet::default());
@@ -450,7 +450,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_can_panic(payload in prop::collection::vec(any::<u8>(), 0..60), slot in 0..40_usize) {
+    fn random_message_never_panics(payload in prop::collection::vec(any::<u8>(), 0..60), slot in 0..40_usize) {
         // If this fails, a peer can stop a worker with one message.
         let schema = schema(true);
         let columns = columns(&schema, u64::MAX);

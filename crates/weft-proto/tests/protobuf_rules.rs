@@ -1,4 +1,4 @@
-//! Each rule of protobuf that could smuggle a value past an access rule, byte by byte.
+//! Tests each rule of protobuf that could smuggle a value past an access rule, byte by byte.
 
 use weft_core::abi::Slot;
 use weft_core::inputs::InputSet;
@@ -49,7 +49,7 @@ fn refusal(payload: &[u8]) -> (usize, Reason) {
 }
 
 #[test]
-fn the_last_value_wins() {
+fn last_value_wins() {
     // If this fails, a harmless first value hides the one that the server acts on.
     assert_eq!(text(&["user"], b"\x0a\x01a\x0a\x01b"), Ok(Some("b")));
     assert_eq!(text(&["user"], b"\x0a\x01a\x0a\x00"), Ok(Some("")));
@@ -57,27 +57,27 @@ fn the_last_value_wins() {
 }
 
 #[test]
-fn split_sub_messages_are_merged() {
+fn split_submessages_are_merged() {
     // If this fails, a second, partial sub-message hides the fields of the first, or the other way round.
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x12\x02\x10\x07"), Ok(Some("a")));
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x12\x03\x0a\x01b"), Ok(Some("b")));
 }
 
 #[test]
-fn a_oneof_member_clears_the_others() {
+fn oneof_member_clears_others() {
     // If this fails, we check a member that the server does not see.
     assert_eq!(text(&["name"], b"\x1a\x01a\x20\x07"), Ok(None));
     assert_eq!(text(&["name"], b"\x20\x07\x1a\x01a"), Ok(Some("a")));
     assert_eq!(text(&["other", "text"], b"\x2a\x03\x0a\x01a\x20\x07"), Ok(None));
     assert_eq!(text(&["other", "text"], b"\x2a\x03\x0a\x01a\x20\x07\x2a\x00"), Ok(None));
     assert_eq!(text(&["other", "text"], b"\x2a\x03\x0a\x01a\x2a\x00"), Ok(Some("a")));
-    // With another wire type it is not the member, and clears nothing.
+    // With another wire type the field is not the member, and clears nothing.
     assert_eq!(text(&["name"], b"\x1a\x01a\x25\x00\x00\x00\x00"), Ok(Some("a")));
 }
 
 #[test]
-fn a_wrong_wire_type_is_an_unknown_field() {
-    // If this fails, a field that the server skips stands in for the one that it reads.
+fn wrong_wire_type_is_unknown() {
+    // If this fails, a field that the server skips replaces the one that it reads.
     assert_eq!(text(&["user"], b"\x0a\x01a\x08\x05"), Ok(Some("a")));
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x10\x05"), Ok(Some("a")));
 }
@@ -129,7 +129,7 @@ fn proto2_rewritten(path: &[&str], payload: &[u8], value: EditValue<'_>) -> Vec<
 }
 
 #[test]
-fn unknown_value_of_closed_enum_is_an_unknown_field() {
+fn unknown_closed_value_is_unknown() {
     // If this fails, a value that the server does not see hides the one that it does.
     let number = |path: &[&str], payload| proto2(path, payload).map(|slot| slot.map(|slot| slot.a));
     assert_eq!(number(&["c"], b"\x08\x02"), Ok(Some(2)));
@@ -138,17 +138,17 @@ fn unknown_value_of_closed_enum_is_an_unknown_field() {
     assert_eq!(number(&["oa"], b"\x10\x05\x18\x63"), Ok(Some(5)));
     assert_eq!(number(&["oc"], b"\x10\x05\x18\x63"), Ok(None));
     assert_eq!(number(&["oa"], b"\x10\x05\x18\x01"), Ok(None));
-    // Of a value of more than 32 bits the lower ones count.
+    // Only the lower 32 bits of a longer value count.
     assert_eq!(number(&["c"], b"\x08\x82\x80\x80\x80\x10"), Ok(Some(2)));
     let refused = proto2_walk(&["c"]).rewrite(b"", &[(0, EditValue::Bits(99))], &mut Vec::new());
     assert_eq!(refused, Err(EditError::OutOfRange { slot: 0 }));
-    // Clearing `oc` takes what a later schema would read, and leaves the member that it did not displace.
+    // Clearing `oc` removes what a later schema would read, and keeps the member that it did not displace.
     assert_eq!(proto2_rewritten(&["oc"], b"\x10\x05\x18\x63", EditValue::Clear), b"\x10\x05");
 }
 
 #[test]
-fn group_is_read_and_written_between_its_tags() {
-    // If this fails, what a server reads in a group passes unseen.
+fn group_is_delimited_by_tags() {
+    // If this fails, a group's content passes unseen to a server.
     let text = |payload: &'static [u8]| {
         proto2(&["g", "a"], payload)
             .map(|slot| slot.map(|Slot { a, b }| &payload[a as usize..][..b as usize]))
@@ -169,8 +169,8 @@ fn group_is_read_and_written_between_its_tags() {
 }
 
 #[test]
-fn wrapper_is_a_scalar_that_may_be_absent() {
-    // If this fails, an empty name and no name are one to a rule.
+fn wrapper_is_an_optional_scalar() {
+    // If this fails, a rule cannot distinguish an empty name from no name.
     assert_eq!(proto2(&["w"], b""), Ok(None));
     assert_eq!(proto2(&["w"], b"\x2a\x00"), Ok(Some(Slot { a: 0, b: 0 })));
     assert_eq!(proto2(&["w"], b"\x2a\x03\x0a\x01a"), Ok(Some(Slot { a: 4, b: 1 })));
@@ -180,17 +180,17 @@ fn wrapper_is_a_scalar_that_may_be_absent() {
 }
 
 #[test]
-fn overlong_varints_mean_the_same() {
+fn overlong_varint_means_the_same() {
     // If this fails, padding a tag or a length makes a field invisible to us.
     assert_eq!(text(&["user"], b"\x8a\x00\x01a"), Ok(Some("a")));
     assert_eq!(text(&["user"], b"\x8a\x80\x80\x80\x00\x81\x80\x00a"), Ok(Some("a")));
-    // Some decoders cut these down to 32 bits, and would read `user`.
+    // Some decoders truncate these to 32 bits, and would read `user`.
     assert_eq!(refusal(b"\x8a\x80\x80\x80\x10\x01a"), (0, Reason::TagTooLarge));
     assert_eq!(refusal(b"\x0a\x81\x80\x80\x80\x10a"), (1, Reason::LengthPastEnd));
 }
 
 #[test]
-fn what_is_in_a_group_is_not_a_field_of_the_message() {
+fn group_content_is_not_a_field() {
     // If this fails, a value wrapped in a group overrides the real one.
     assert_eq!(text(&["user"], b"\x0a\x01a\x43\x0a\x01b\x44"), Ok(Some("a")));
     assert_eq!(refusal(b"\x43\x0a\x01b\x4c"), (4, Reason::GroupMismatch));
@@ -202,8 +202,8 @@ fn what_is_in_a_group_is_not_a_field_of_the_message() {
 }
 
 #[test]
-fn malformed_bytes_are_refused_with_offset_and_reason() {
-    // If this fails, we guess at what a broken message means.
+fn malformed_error_has_offset() {
+    // If this fails, we guess the meaning of a broken message.
     assert_eq!(refusal(b"\x0a\x02a"), (1, Reason::LengthPastEnd));
     assert_eq!(refusal(b"\x0a\x01a\x0a"), (4, Reason::Truncated));
     assert_eq!(refusal(b"\x25\x00\x00\x00"), (1, Reason::Truncated));
@@ -218,8 +218,8 @@ fn malformed_bytes_are_refused_with_offset_and_reason() {
 }
 
 #[test]
-fn a_rewrite_touches_nothing_but_the_edit() {
-    // If this fails, redacted text stays on the wire, or what we do not know is changed.
+fn rewrite_touches_the_edit_only() {
+    // If this fails, redacted text stays on the wire, or unknown fields change.
     let rewrite = |path: &[&str], payload: &[u8], value| {
         let mut out = Vec::new();
         walk(path).rewrite(payload, &[(0, value)], &mut out).unwrap();
@@ -235,11 +235,11 @@ fn a_rewrite_touches_nothing_but_the_edit() {
         rewrite(&["box", "text"], payload, EditValue::Bytes(b"*")),
         b"\x0a\x01a\xf8\x80\x00\x05\x12\x00\x0a\x01b\x12\x05\x10\x07\x0a\x01*"
     );
-    // Nothing to clear: even the padded length stays.
+    // There is nothing to clear: even the padded length stays.
     assert_eq!(rewrite(&["box", "n"], b"\x12\x83\x00\x0a\x01s", EditValue::Clear), b"\x12\x83\x00\x0a\x01s");
-    // Clearing `id` does not bring back the `name` that it had cleared.
+    // Clearing `id` does not restore the `name` that it had cleared.
     assert_eq!(rewrite(&["id"], b"\x1a\x01a\x20\x07", EditValue::Clear), b"");
-    // Setting `other.n` removes `name`, and does not bring back what `name` had cleared.
+    // Setting `other.n` removes `name`, and does not restore what `name` had cleared.
     assert_eq!(
         rewrite(&["other", "n"], b"\x2a\x03\x0a\x01a\x1a\x01b", EditValue::Bits(7)),
         b"\x2a\x02\x10\x07"
@@ -247,8 +247,8 @@ fn a_rewrite_touches_nothing_but_the_edit() {
 }
 
 #[test]
-fn messages_are_built_from_values() {
-    // If this fails, a REPLY's message is not what the program said.
+fn message_is_built_from_values() {
+    // If this fails, a REPLY's message differs from the program's values.
     let mut out = Vec::new();
     let values: [(&[&str], _); 2] =
         [(&["user"], EditValue::Bytes(b"a")), (&["box", "n"], EditValue::Bits(-1_i64 as u64))];
@@ -261,8 +261,8 @@ fn messages_are_built_from_values() {
 }
 
 #[test]
-fn columns_of_a_wide_message_are_told_apart() {
-    // If this fails, a column is taken for one 64 slots further on: it is there where the other is.
+fn wide_message_columns_differ() {
+    // If this fails, a column is confused with the one 64 slots further: both use the same bit of a word.
     let member = |number| Field {
         presence: Presence::Explicit,
         oneof: (number % 100 == 1).then_some(0),
@@ -289,7 +289,7 @@ fn columns_of_a_wide_message_are_told_apart() {
         assert_eq!(found(&alone), [(slot, value)]);
         payload.extend_from_slice(&alone);
     }
-    // Of the oneof the last member alone is left.
+    // Only the last member of the oneof is left.
     let left: Vec<usize> = found(&payload).into_iter().map(|(slot, _)| slot).collect();
     assert_eq!(left, (0..SLOTS_MAX).filter(|slot| ![0, 100].contains(slot)).collect::<Vec<_>>());
     let edits: Vec<_> = (2..SLOTS_MAX).map(|slot| (slot, EditValue::Clear)).collect();
@@ -299,7 +299,7 @@ fn columns_of_a_wide_message_are_told_apart() {
 }
 
 #[test]
-fn columns_that_cannot_be_read_say_why() {
+fn unreadable_column_says_why() {
     // If this fails, a program that names a wrong field is accepted, or refused without a reason.
     let schema = schema();
     let mut builder = WalkBuilder::new(&schema, 0);

@@ -1,9 +1,8 @@
-//! The schema, the walk and the rewrite against protoc and upb, the protobuf implementation of C++, Python and others:
-//! random `.proto` files of every syntax, and random messages, sound and damaged.
+//! Compares the schema, the walk and the rewrite with protoc and upb, the protobuf implementation of C++, Python and
+//! others: random `.proto` files of every syntax, and random messages, valid and damaged.
 //!
 //! Needs `python3` with the packages `protobuf` and `grpcio-tools`; without them the test says so and passes.
-//! `WEFT_UPB_SCHEMAS` is how many schemas are tried (12 by default), each with 60 messages; `WEFT_UPB_SEED` is where
-//! the random numbers begin.
+//! `WEFT_UPB_SCHEMAS` is the number of schemas (12 by default), each with 60 messages; `WEFT_UPB_SEED` is the seed.
 
 #![allow(
     clippy::disallowed_types,
@@ -18,7 +17,7 @@ use weft_core::abi::Slot;
 use weft_core::inputs::InputSet;
 use weft_core::schema::{FieldKind, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Reason, SLOTS_MAX, Walk, WalkBuilder};
-use weft_schema::{Found, Source, compile, from_descriptors};
+use weft_schema::{ImportLookup, Source, compile, from_descriptors};
 
 const MESSAGES: usize = 60;
 
@@ -66,13 +65,13 @@ enum Syntax {
 struct Writer<'r> {
     rng: &'r mut Rng,
     syntax: Syntax,
-    /// Of an edition, the enum is closed.
+    /// In an edition: the enum is closed.
     is_closed: bool,
     text: String,
     n_fields: u32,
 }
 
-/// A `.proto` file with the messages `M`, `N` and `O`, each of which may hold the next ones.
+/// A `.proto` file with the messages `M`, `N` and `O`; each may contain the following ones.
 fn proto(rng: &mut Rng) -> String {
     let syntax = *rng.of(&[Syntax::Proto2, Syntax::Proto3, Syntax::Edition, Syntax::Edition]);
     let head = match syntax {
@@ -118,7 +117,7 @@ impl Writer<'_> {
     fn field(&mut self, inner: &[&str], is_member: bool) {
         self.n_fields += 1;
         let (at, far) = (self.n_fields, self.rng.below(6));
-        // Numbers of one byte, of two, and large ones.
+        // One-byte, two-byte, and large field numbers.
         let number = if far == 0 {
             at + 536_870_000
         } else if far < 3 {
@@ -180,11 +179,11 @@ impl Writer<'_> {
 
 fn compiled(text: &str) -> Schema {
     let root = Source { name: "a.proto".to_owned(), text: text.into() };
-    compile(root, &mut |_| Found::Missing("there is none".to_owned()))
+    compile(root, &mut |_| ImportLookup::Missing("there is none".to_owned()))
         .unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
-/// The columns that can be bound in a message: their paths, and what they hold.
+/// The columns of a message: their paths, kinds and presence.
 fn columns(schema: &Schema, message: usize) -> Vec<(String, FieldKind, Presence)> {
     let mut all = Vec::new();
     for field in schema.messages[message].fields.iter().filter(|field| field.presence != Presence::Repeated) {
@@ -232,7 +231,7 @@ fn number(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Fields of a message in any order and number, with others between that mean nothing.
+/// Fields of a message in any order and number, mixed with insignificant ones.
 fn message(rng: &mut Rng, schema: &Schema, at: usize, depth: usize, out: &mut Vec<u8>) {
     for _ in 0..rng.below(8) {
         let field = rng.of(&schema.messages[at].fields);
@@ -282,11 +281,15 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The columns as upb.py writes them.
-fn told(walk: &Walk, columns: &[(String, FieldKind, Presence)], bytes: &[u8]) -> Result<String, Reason> {
+/// The columns in the format of upb.py.
+fn decoded_columns(
+    walk: &Walk,
+    columns: &[(String, FieldKind, Presence)],
+    bytes: &[u8],
+) -> Result<String, Reason> {
     let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], InputSet::EMPTY);
     walk.run(bytes, &mut slots, &mut present).map_err(|malformed| malformed.reason)?;
-    let told = columns.iter().enumerate().map(|(slot, (_, kind, presence))| {
+    let texts = columns.iter().enumerate().map(|(slot, (_, kind, presence))| {
         let Slot { a, b } = slots[slot];
         match kind {
             _ if *presence == Presence::Explicit && !present.contains(slot) => "-".to_owned(),
@@ -296,15 +299,15 @@ fn told(walk: &Walk, columns: &[(String, FieldKind, Presence)], bytes: &[u8]) ->
             _ => (a as i64).to_string(),
         }
     });
-    Ok(told.collect::<Vec<_>>().join(" "))
+    Ok(texts.collect::<Vec<_>>().join(" "))
 }
 
-/// As Python writes it, as far as the numbers go that are compared: by their bits.
+/// A float in Python's format, for the numbers that are compared: by their bits.
 fn float(value: f64) -> String {
     format!("f{:016x}", if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() })
 }
 
-/// What upb.py told, with floating point as [`float`] writes it.
+/// The output of upb.py, with floating point in the format of [`float`].
 fn normalized(line: &str) -> String {
     let is_float = |word: &str| word.contains(['.', 'n', 'e']) && !word.starts_with('x');
     let normal = |word: &str| match word.parse::<f64>() {
@@ -328,7 +331,7 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A new value for a column of this kind, as upb.py reads it; None clears it.
+/// A new value for a column of this kind, in the format of upb.py; `None` clears it.
 fn new_value(rng: &mut Rng, kind: FieldKind) -> Option<(u64, String)> {
     (!rng.one_in(3)).then(|| match kind {
         FieldKind::Bool => (1, "1".to_owned()),
@@ -344,8 +347,8 @@ fn new_value(rng: &mut Rng, kind: FieldKind) -> Option<(u64, String)> {
 
 // ---- the test --------------------------------------------------------------------------------------------------
 
-/// What is asked, what was asked for people to read, and what the answer must be.
-enum Asked {
+/// A query, its text for people, and the expected answer.
+enum Query {
     Schema(Schema, String),
     Read { found: Result<String, Reason>, shown: String },
     Written { shown: String },
@@ -356,7 +359,7 @@ fn environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn random_messages_are_read_and_written_as_by_upb() {
+fn random_messages_match_upb() {
     // If this fails, an access rule sees another value than the server behind it.
     let modules = ["-c", "import google.protobuf, grpc_tools.protoc"];
     let has_upb = Command::new("python3").args(modules).stderr(Stdio::null()).status();
@@ -376,7 +379,7 @@ fn random_messages_are_read_and_written_as_by_upb() {
             columns.swap_remove(at);
         }
         let _ = writeln!(input, "S {}", hex(text.as_bytes()));
-        asked.push(Asked::Schema(schema.clone(), text.clone()));
+        asked.push(Query::Schema(schema.clone(), text.clone()));
         if columns.is_empty() {
             continue;
         }
@@ -389,11 +392,11 @@ fn random_messages_are_read_and_written_as_by_upb() {
             if rng.one_in(3) {
                 damage(&mut rng, &mut bytes);
             }
-            let found = told(&walk, &columns, &bytes);
+            let found = decoded_columns(&walk, &columns, &bytes);
             let shown = format!("{} with {paths} of\n{text}", hex(&bytes));
             let _ = writeln!(input, "R {} {paths}", hex(&bytes));
             let is_sound = found.is_ok();
-            asked.push(Asked::Read { found, shown });
+            asked.push(Query::Read { found, shown });
             let slot = rng.below(columns.len() as u64) as usize;
             let (path, kind, _) = &columns[slot];
             let value = new_value(&mut rng, *kind);
@@ -411,13 +414,13 @@ fn random_messages_are_read_and_written_as_by_upb() {
             let value = value.map_or("-".to_owned(), |(_, value)| value);
             let _ = writeln!(input, "W {} {} {path} {value} {paths}", hex(&bytes), hex(&written));
             let shown = format!("{path} = {value} in {} gave {} of\n{text}", hex(&bytes), hex(&written));
-            asked.push(Asked::Written { shown });
+            asked.push(Query::Written { shown });
         }
     }
     check(&asked, &answers(input));
 }
 
-/// What upb.py says to these lines.
+/// The answers of upb.py to these lines.
 fn answers(input: String) -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upb.py");
     let mut python = Command::new("python3");
@@ -431,32 +434,31 @@ fn answers(input: String) -> Vec<String> {
     String::from_utf8(done.stdout).expect("it writes text").lines().map(str::to_owned).collect()
 }
 
-fn check(asked: &[Asked], answers: &[String]) {
+fn check(asked: &[Query], answers: &[String]) {
     assert_eq!(asked.len(), answers.len());
     let (mut n_read, mut n_refused) = (0, 0);
     for (asked, answer) in asked.iter().zip(answers) {
         match asked {
-            Asked::Schema(schema, text) => {
+            Query::Schema(schema, text) => {
                 let theirs = from_descriptors(&unhex(answer)).expect("protoc wrote it");
                 assert_eq!(*schema, theirs, "{text}");
             }
-            Asked::Read { found: Ok(found), shown } if answer != "refused" => {
+            Query::Read { found: Ok(found), shown } if answer != "refused" => {
                 n_read += 1;
-                // NaN has many bit patterns, and Python tells one.
+                // NaN has many bit patterns, and Python prints one.
                 assert_eq!(*found, normalized(answer), "{shown}");
             }
-            // Texts are text whatever the syntax says; padding beyond what a type has room for is refused, and so is
-            // field 0 in a group that is not known.
-            Asked::Read { found: Err(reason), shown } if answer != "refused" => {
+            // Strings must be UTF-8 in any syntax. Excess padding is refused, and so is field 0 in an unknown group.
+            Query::Read { found: Err(reason), shown } if answer != "refused" => {
                 let is_stricter = matches!(
                     reason,
                     Reason::Utf8 | Reason::VarintTooLong | Reason::TagTooLarge | Reason::FieldZero
                 );
                 assert!(is_stricter, "{reason:?}, and upb reads {answer}: {shown}");
             }
-            // upb looks at what no column reads too.
-            Asked::Read { .. } => n_refused += 1,
-            Asked::Written { shown } => {
+            // upb also checks fields that no column reads.
+            Query::Read { .. } => n_refused += 1,
+            Query::Written { shown } => {
                 let is_same = answer == "same" || answer == "refused" || answer.contains("not UTF-8");
                 assert!(is_same, "{answer}: {shown}");
             }

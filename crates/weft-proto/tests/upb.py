@@ -1,8 +1,8 @@
-"""What upb, the protobuf implementation under Python's, reads. Lines in, one line out for each but S.
+"""Reads and writes messages with upb, the protobuf implementation of Python. Prints one line per input line, except S.
 
-S hex                          a .proto file; the lines behind it are about its message `M`
-R hex paths                    the columns at these paths of a message
-W hex hex path value paths     whether setting the column of the first message gives what the second says
+S hex                          a .proto file; the following lines use its message `M`
+R hex paths                    prints the columns at these paths of a message
+W hex hex path value paths     checks that setting the column in the first message gives the second
 """
 import os, subprocess, sys, tempfile
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory

@@ -1,10 +1,10 @@
-//! What one `.proto` file declares, before names are resolved: the parser and the reader of descriptor sets make it.
+//! The declarations of one `.proto` file, before names are resolved. The parser and the descriptor reader produce them.
 
 use core::ops::Range;
 use weft_core::schema::FieldKind;
 
-/// A range of bytes in the text of the file; empty where there is no text.
-pub(crate) type Place = Range<usize>;
+/// The byte range of a declaration in the file's text; empty for a descriptor set.
+pub(crate) type Span = Range<usize>;
 
 /// One file.
 #[derive(Debug, Default)]
@@ -18,13 +18,13 @@ pub(crate) struct File {
     pub(crate) services: Vec<Service>,
 }
 
-/// What the rules of a file are.
+/// Which rules a file follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Edition {
     #[default]
     Proto2,
     Proto3,
-    /// 2023 and later, which differ in nothing that is on the wire.
+    /// 2023 and later. Editions do not differ in the wire format.
     Editions,
 }
 
@@ -32,19 +32,19 @@ pub(crate) enum Edition {
 pub(crate) struct Import {
     pub(crate) path: String,
     pub(crate) kind: ImportKind,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImportKind {
     Plain,
-    /// Who imports this file sees that one too.
+    /// Files that import this file also see the imported file.
     Public,
     /// `weak` and `option`: the file may be missing.
     Lax,
 }
 
-/// What is said of features at one place; what is not said is inherited.
+/// The features that one declaration sets. Features that are not set are inherited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Features {
     pub(crate) presence: Option<FieldPresence>,
@@ -61,8 +61,8 @@ pub(crate) enum FieldPresence {
 #[derive(Debug, Default)]
 pub(crate) struct Message {
     pub(crate) name: String,
-    pub(crate) place: Place,
-    /// It holds the entries of a map.
+    pub(crate) span: Span,
+    /// This message holds the entries of a map.
     pub(crate) is_map_entry: bool,
     pub(crate) features: Features,
     pub(crate) fields: Vec<Field>,
@@ -75,12 +75,12 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
     pub(crate) number: u32,
     pub(crate) label: Label,
     pub(crate) ty: Type,
     pub(crate) features: Features,
-    /// An index into the message's oneofs. None for a field that proto3's `optional` gives one of its own.
+    /// Index into the message's oneofs. `None` for proto3's `optional`: its synthetic oneof has no other member.
     pub(crate) oneof: Option<u32>,
 }
 
@@ -95,22 +95,22 @@ pub(crate) enum Label {
 #[derive(Debug)]
 pub(crate) enum Type {
     Scalar(FieldKind),
-    /// A message or an enum; with a dot in front if the name is whole.
+    /// A message or an enum. A leading dot marks a fully qualified name.
     Named(Name),
-    /// A message between tags, as proto2's groups are.
+    /// A delimited message, as proto2's groups are.
     Group(Name),
 }
 
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) text: String,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Enum {
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
     pub(crate) features: Features,
     pub(crate) values: Vec<(String, i32)>,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Enum {
 #[derive(Debug, Default)]
 pub(crate) struct Service {
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
     pub(crate) methods: Vec<Method>,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Method {
 }
 
 impl Features {
-    /// Those of an edition's file that says nothing of them.
+    /// The defaults of an edition.
     pub(crate) fn of(edition: Edition) -> Self {
         let presence = match edition {
             Edition::Proto3 => FieldPresence::Implicit,
@@ -145,7 +145,7 @@ impl Features {
         }
     }
 
-    /// These, and what they do not say as it is outside.
+    /// These features; features that are not set come from `outer`.
     pub(crate) fn within(self, outer: Self) -> Self {
         Self {
             presence: self.presence.or(outer.presence),
@@ -155,7 +155,7 @@ impl Features {
     }
 }
 
-/// The kind of a scalar by its name in a `.proto` file.
+/// The scalar type with this name in a `.proto` file.
 pub(crate) fn scalar(name: &str) -> Option<FieldKind> {
     Some(match name {
         "double" => FieldKind::Double,

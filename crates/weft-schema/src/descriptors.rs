@@ -1,4 +1,4 @@
-//! Descriptor sets: `FileDescriptorSet` of `google/protobuf/descriptor.proto`, read by its field numbers.
+//! Reads descriptor sets: `FileDescriptorSet` of `google/protobuf/descriptor.proto`, by field number.
 
 use crate::declared::{
     Edition, Enum, Features, Field, FieldPresence, File, Import, ImportKind, Label, Message, Method, Name,
@@ -7,22 +7,22 @@ use crate::declared::{
 use crate::{BYTES_MAX, FILES_MAX, Fault, NAME_BYTES_MAX, NESTING_MAX};
 use weft_core::schema::FieldKind;
 
-/// The files of a set, by name.
+/// The files of a descriptor set, by name.
 pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, File)>, Fault> {
     if bytes.len() > BYTES_MAX {
-        return Err(Fault::new(format!("it has more than {BYTES_MAX} bytes, which is the limit")));
+        return Err(Fault::new(format!("it exceeds the limit of {BYTES_MAX} bytes")));
     }
     let mut files = Vec::new();
     for part in Parts::of(bytes) {
         if let (1, Value::Bytes(file)) = part? {
             if files.len() == FILES_MAX {
-                return Err(Fault::new(format!("it has more than {FILES_MAX} files, which is the limit")));
+                return Err(Fault::new(format!("it exceeds the limit of {FILES_MAX} files")));
             }
             files.push(self::file(file)?);
         }
     }
     if files.is_empty() {
-        return Err(Fault::new(format!("it is no descriptor set, or one of no files; {HOW}")));
+        return Err(Fault::new(format!("it is not a descriptor set, or has no files; {HOW}")));
     }
     Ok(files)
 }
@@ -33,15 +33,15 @@ fn damaged() -> Fault {
     Fault::new(format!("it is damaged, or no descriptor set; {HOW}"))
 }
 
-/// A field of a message on the wire.
+/// The value of a field on the wire.
 enum Value<'b> {
     Varint(u64),
     Bytes(&'b [u8]),
-    /// Of another wire type: nothing that is read has one.
+    /// Another wire type: no field that this module reads has one.
     Other,
 }
 
-/// The fields of a message on the wire, by number. It ends behind the first fault.
+/// Iterates over a message's fields on the wire, by number. Stops at the first fault.
 struct Parts<'b> {
     rest: &'b [u8],
 }
@@ -103,15 +103,13 @@ impl<'b> Iterator for Parts<'b> {
 
 fn text(bytes: &[u8]) -> Result<String, Fault> {
     if bytes.len() > NAME_BYTES_MAX {
-        return Err(Fault::new(format!(
-            "a name in it has more than {NAME_BYTES_MAX} bytes, which is the limit"
-        )));
+        return Err(Fault::new(format!("a name in it exceeds the limit of {NAME_BYTES_MAX} bytes")));
     }
     String::from_utf8(bytes.to_vec()).map_err(|_| damaged())
 }
 
 fn name_of(bytes: &[u8]) -> Result<Name, Fault> {
-    Ok(Name { text: text(bytes)?, place: 0..0 })
+    Ok(Name { text: text(bytes)?, span: 0..0 })
 }
 
 fn file(bytes: &[u8]) -> Result<(String, File), Fault> {
@@ -120,7 +118,7 @@ fn file(bytes: &[u8]) -> Result<(String, File), Fault> {
     let mut file = File::default();
     let import = |file: &mut File, path: &[u8]| -> Result<(), Fault> {
         let path = text(path)?;
-        file.imports.push(Import { path, kind: ImportKind::Plain, place: 0..0 });
+        file.imports.push(Import { path, kind: ImportKind::Plain, span: 0..0 });
         Ok(())
     };
     for part in Parts::of(bytes) {
@@ -151,7 +149,7 @@ fn file(bytes: &[u8]) -> Result<(String, File), Fault> {
         // 2023 and 2024.
         ("" | "editions", 1000 | 1001) => Edition::Editions,
         _ => {
-            let why = format!("`{name}` has an edition that is not read by this version: 2023 and 2024 are");
+            let why = format!("`{name}` has an edition that is not supported: 2023 and 2024 are");
             return Err(Fault::new(why));
         }
     };
@@ -210,10 +208,10 @@ fn field(bytes: &[u8]) -> Result<Field, Fault> {
     }
     let number =
         u32::try_from(number).ok().filter(|number| (1..1 << 29).contains(number)).ok_or_else(damaged)?;
-    let named = Name { text: type_name, place: 0..0 };
+    let named = Name { text: type_name, span: 0..0 };
     Ok(Field {
         name,
-        place: 0..0,
+        span: 0..0,
         number,
         label: match label {
             3 => Label::Repeated,
@@ -228,12 +226,12 @@ fn field(bytes: &[u8]) -> Result<Field, Fault> {
             _ => return Err(damaged()),
         },
         features,
-        // Of a oneof that proto3's `optional` makes, the field is the only member, and displaces nothing.
+        // The synthetic oneof of proto3's `optional` has one member, so the field displaces no other.
         oneof: oneof.filter(|_| !is_proto3_optional),
     })
 }
 
-/// By the numbers of `FieldDescriptorProto.Type`.
+/// Indexed by `FieldDescriptorProto.Type`.
 const SCALARS: [Option<FieldKind>; 19] = [
     None,
     Some(FieldKind::Double),
@@ -307,7 +305,7 @@ fn method(bytes: &[u8]) -> Result<Method, Fault> {
     Ok(Method { name, input, output, client_streaming, server_streaming })
 }
 
-/// What options say of features, which are in the field of this number.
+/// The features that an options message sets. `features_at` is the number of its `features` field.
 fn options(bytes: &[u8], features_at: u64) -> Result<Features, Fault> {
     let mut features = Features::default();
     for part in Parts::of(bytes) {

@@ -1,12 +1,12 @@
-//! The tokens of a `.proto` file.
+//! The lexer of `.proto` files.
 
 use core::ops::Range;
 
-/// A token and where it is.
+/// A token and its byte range.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
-    pub(crate) place: Range<usize>,
+    pub(crate) span: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,19 +15,19 @@ pub(crate) enum TokenKind {
     Int,
     Float,
     String,
-    /// One character of punctuation.
+    /// One punctuation character.
     Mark(u8),
     End,
 }
 
-/// A text that is no sequence of tokens: why, and where.
+/// Why a text is not a `.proto` file, and where.
 #[derive(Debug)]
-pub(crate) struct Unread {
+pub(crate) struct SyntaxError {
     pub(crate) why: String,
-    pub(crate) place: Range<usize>,
+    pub(crate) span: Range<usize>,
 }
 
-/// Gives one token after the other. A clone of it looks ahead.
+/// Yields the tokens in order. Clone it to look ahead.
 #[derive(Clone)]
 pub(crate) struct Lexer<'t> {
     text: &'t str,
@@ -35,7 +35,7 @@ pub(crate) struct Lexer<'t> {
 }
 
 impl<'t> Lexer<'t> {
-    /// The tokens of a text; a byte order mark in front of it means nothing.
+    /// A lexer at the start of a text. Skips a byte order mark.
     pub(crate) fn new(text: &'t str) -> Self {
         Self { text, pos: if text.starts_with('\u{feff}') { 3 } else { 0 } }
     }
@@ -44,8 +44,8 @@ impl<'t> Lexer<'t> {
         self.text
     }
 
-    /// The next token; [`TokenKind::End`] at the end, any number of times.
-    pub(crate) fn next(&mut self) -> Result<Token, Unread> {
+    /// The next token. At the end it returns [`TokenKind::End`] every time.
+    pub(crate) fn next(&mut self) -> Result<Token, SyntaxError> {
         self.space()?;
         let start = self.pos;
         let kind = match self.byte(0) {
@@ -63,11 +63,11 @@ impl<'t> Lexer<'t> {
             }
             Some(_) => {
                 let odd = self.text[start..].chars().next().unwrap_or_default();
-                let place = start..start + odd.len_utf8();
-                return Err(Unread { why: format!("{odd:?} means nothing here"), place });
+                let span = start..start + odd.len_utf8();
+                return Err(SyntaxError { why: format!("{odd:?} is not expected here"), span });
             }
         };
-        Ok(Token { kind, place: start..self.pos })
+        Ok(Token { kind, span: start..self.pos })
     }
 
     fn byte(&self, ahead: usize) -> Option<u8> {
@@ -79,8 +79,8 @@ impl<'t> Lexer<'t> {
         self.pos += rest.iter().position(|&byte| !is_part(byte)).unwrap_or(rest.len());
     }
 
-    /// Moves past spaces and comments.
-    fn space(&mut self) -> Result<(), Unread> {
+    /// Skips spaces and comments.
+    fn space(&mut self) -> Result<(), SyntaxError> {
         loop {
             self.skip_while(|byte| byte.is_ascii_whitespace() || byte == 0x0b);
             let rest = &self.text[self.pos..];
@@ -88,8 +88,8 @@ impl<'t> Lexer<'t> {
                 self.skip_while(|byte| byte != b'\n');
             } else if let Some(comment) = rest.strip_prefix("/*") {
                 let Some(length) = comment.find("*/") else {
-                    let place = self.pos..self.pos + 2;
-                    return Err(Unread { why: "this comment has no end: `*/`".to_owned(), place });
+                    let span = self.pos..self.pos + 2;
+                    return Err(SyntaxError { why: "this comment has no end: `*/`".to_owned(), span });
                 };
                 self.pos += length + 4;
             } else {
@@ -98,7 +98,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A number in any base. What letters it has is looked at by whoever needs its value.
+    /// A number in any base. The code that needs its value checks the digits.
     fn number(&mut self) -> TokenKind {
         let start = self.pos;
         let is_hex = self.byte(0) == Some(b'0') && matches!(self.byte(1), Some(b'x' | b'X'));
@@ -119,7 +119,7 @@ impl<'t> Lexer<'t> {
         if is_float { TokenKind::Float } else { TokenKind::Int }
     }
 
-    fn string(&mut self, quote: u8) -> Result<TokenKind, Unread> {
+    fn string(&mut self, quote: u8) -> Result<TokenKind, SyntaxError> {
         let start = self.pos;
         self.pos += 1;
         loop {
@@ -129,21 +129,21 @@ impl<'t> Lexer<'t> {
                     self.pos += 1;
                     return Ok(TokenKind::String);
                 }
-                // Whatever is behind it: a quote would end the text otherwise.
+                // Skip the escaped character too: an escaped quote does not end the string.
                 Some(b'\\') => {
                     let skipped = self.text[self.pos + 1..].chars().next();
                     self.pos += 1 + skipped.map_or(0, char::len_utf8);
                 }
                 _ => {
-                    let why = "this text has no end on its line".to_owned();
-                    return Err(Unread { why, place: start..self.pos });
+                    let why = "this string is not closed on its line".to_owned();
+                    return Err(SyntaxError { why, span: start..self.pos });
                 }
             }
         }
     }
 }
 
-/// The value of an integer in any base; None if it is none, or has more than 64 bits.
+/// The value of an integer in any base. `None` if it is not an integer or exceeds 64 bits.
 pub(crate) fn int_value(text: &str) -> Option<u64> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match (hex, text.strip_prefix('0')) {

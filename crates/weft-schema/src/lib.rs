@@ -1,19 +1,21 @@
-//! Message schemas, from `.proto` files and from descriptor sets.
+//! Compiles `.proto` files and descriptor sets into message schemas.
 //!
 //! ```
-//! use weft_schema::{Found, Source, compile};
+//! use weft_schema::{ImportLookup, Source, compile};
 //! let text = "syntax = 'proto3'; package p; message M { string user = 1; } service S { rpc Do(M) returns (M); }";
 //! let root = Source { name: "p.proto".to_owned(), text: text.into() };
-//! let schema = compile(root, &mut |_| Found::Missing("there is no such file".to_owned())).expect("it is right");
+//! let missing = |_: &str| ImportLookup::Missing("there is no such file".to_owned());
+//! let schema = compile(root, &mut { missing }).expect("it is valid");
 //! assert_eq!(schema.messages[0].field("user").map(|field| field.number), Some(1));
 //! ```
 //!
-//! What `protoc` reads is read: proto2, proto3 and editions, groups, maps, extensions, public imports. A [`Schema`] has
-//! what a reader of messages needs; options without a meaning on the wire, extensions and reserved ranges are stepped
-//! over. Pure: files come from the caller. Bytes of any kind give a schema or a [`Fault`], in time that grows as their
-//! number, and without recursion deeper than [`NESTING_MAX`].
+//! Accepts what `protoc` accepts: proto2, proto3 and editions, groups, maps, extensions, public imports. A [`Schema`]
+//! has what a message reader needs. Options without an effect on the wire, extensions and reserved ranges are skipped.
 //!
-//! The well-known types, `google/protobuf/*.proto`, are here, and are taken where the caller has no file of that name.
+//! The crate does no I/O: the caller supplies the files. Any input gives a schema or a [`Fault`], in time linear in its
+//! size, and with recursion no deeper than [`NESTING_MAX`].
+//!
+//! The crate contains the well-known types, `google/protobuf/*.proto`, for callers that do not supply them.
 
 mod declared;
 mod descriptors;
@@ -29,74 +31,74 @@ use weft_core::schema::Schema;
 
 pub use link::compile;
 
-/// Files of one schema, its imports included.
+/// Maximum number of files in one schema, including imports.
 pub const FILES_MAX: usize = 1024;
-/// Bytes of all files of one schema.
+/// Maximum size of all files of one schema, in bytes.
 pub const BYTES_MAX: usize = 64 << 20;
-/// How deep messages nest in messages, as in `protoc`.
+/// Maximum nesting depth of messages, the same as in `protoc`.
 pub const NESTING_MAX: usize = 32;
-/// Bytes of a name, with all names in front of it, and of the path of an import.
+/// Maximum length of a fully qualified name and of an import path, in bytes.
 pub const NAME_BYTES_MAX: usize = 1024;
 
 /// A `.proto` file.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// By which it is known to be the same as another; messages show it.
+    /// The file's identity: equal names mean the same file. Messages show it.
     pub name: String,
-    /// What is in it.
+    /// The file's content.
     pub text: Arc<str>,
 }
 
-/// What the caller has under the path of an import.
+/// The result of a lookup of an import path.
 #[derive(Clone, Debug)]
-pub enum Found {
-    /// This file.
+pub enum ImportLookup {
+    /// The file.
     File(Source),
-    /// No file, and why, as a clause: `there is no such file`.
+    /// There is no such file. The text says why, as a clause: `there is no such file`.
     Missing(String),
 }
 
-/// Why there is no schema.
+/// Why no schema could be made.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The fact, as a clause.
     pub why: String,
-    /// Where, if it is at a place of a file.
-    pub place: Option<Place>,
-    /// A file is missing, which is no fault of those that are there.
+    /// The location, if the fault belongs to one.
+    pub location: Option<Location>,
+    /// A file is missing. The files that exist may be correct.
     pub is_missing: bool,
 }
 
-/// A place in a file.
+/// A byte range in a file.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Location {
     /// The file.
     pub source: Source,
-    /// The bytes of its text.
+    /// The bytes in its text.
     pub range: Range<usize>,
 }
 
-/// The schema of a descriptor set: a `FileDescriptorSet` as `protoc --descriptor_set_out --include_imports` and
-/// `buf build` write it.
+/// Reads the schema of a descriptor set: a `FileDescriptorSet` that `protoc --descriptor_set_out --include_imports` or
+/// `buf build` wrote.
 ///
 /// # Errors
-/// The bytes are damaged, are no descriptor set, or lack a file that one of theirs imports.
+/// The bytes are damaged, are not a descriptor set, or lack an imported file.
 pub fn from_descriptors(bytes: &[u8]) -> Result<Schema, Fault> {
     link::link_descriptors(descriptors::read(bytes)?)
 }
 
 impl Fault {
     fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), place: None, is_missing: false }
+        Self { why: why.into(), location: None, is_missing: false }
     }
 
     fn at(why: impl Into<String>, source: &Source, range: Range<usize>) -> Self {
-        Self { place: Some(Place { source: source.clone(), range }), ..Self::new(why) }
+        Self { location: Some(Location { source: source.clone(), range }), ..Self::new(why) }
     }
 }
 
-impl Place {
-    /// Line and column, both from 1; the column counts characters.
+impl Location {
+    /// Line and column, both from 1. The column counts characters.
     pub fn line_and_column(&self) -> (usize, usize) {
         let before = &self.source.text[..self.range.start];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -106,9 +108,9 @@ impl Place {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            let (line, column) = place.line_and_column();
-            write!(f, "{}:{line}:{column}: ", place.source.name)?;
+        if let Some(location) = &self.location {
+            let (line, column) = location.line_and_column();
+            write!(f, "{}:{line}:{column}: ", location.source.name)?;
         }
         f.write_str(&self.why)
     }

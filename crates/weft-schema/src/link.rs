@@ -1,16 +1,16 @@
-//! From what files declare to a schema: imports, and names.
+//! Links declared files into a schema: loads the imports and resolves the names.
 
 use crate::declared::{Enum, Features, Field, FieldPresence, File, ImportKind, Label, Message, Name, Type};
-use crate::{BYTES_MAX, FILES_MAX, Fault, Found, NAME_BYTES_MAX, Source, parser, well_known};
+use crate::{BYTES_MAX, FILES_MAX, Fault, ImportLookup, NAME_BYTES_MAX, Source, parser, well_known};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::schema::{self, FieldKind, Presence, Schema};
 
-/// Compiles a `.proto` file with all that it imports. `find` gives the file under the path of an import; it is asked
-/// once for each path.
+/// Compiles a `.proto` file and all its imports. `find` returns the file for an import path, and is called once per
+/// path.
 ///
 /// # Errors
-/// A file is missing, is no `.proto` file, or names what is not there; or they are over a limit.
-pub fn compile(root: Source, find: &mut dyn FnMut(&str) -> Found) -> Result<Schema, Fault> {
+/// A file is missing or malformed, a name cannot be resolved, or a limit is exceeded.
+pub fn compile(root: Source, find: &mut dyn FnMut(&str) -> ImportLookup) -> Result<Schema, Fault> {
     let mut loading =
         Loading { find, linked: Vec::new(), by_name: BTreeMap::new(), by_path: BTreeMap::new(), n_bytes: 0 };
     loading.add(root)?;
@@ -22,16 +22,16 @@ pub fn compile(root: Source, find: &mut dyn FnMut(&str) -> Found) -> Result<Sche
     link(&loading.linked, true)
 }
 
-/// A file, and which of the others it imports.
+/// A file with its resolved imports.
 pub(crate) struct Linked {
     pub(crate) source: Source,
     pub(crate) file: File,
-    /// Indexes of files; None for one that may be missing, and is.
+    /// File indexes. `None` for an optional import that is missing.
     pub(crate) imports: Vec<Option<usize>>,
 }
 
 struct Loading<'f> {
-    find: &'f mut dyn FnMut(&str) -> Found,
+    find: &'f mut dyn FnMut(&str) -> ImportLookup,
     linked: Vec<Linked>,
     by_name: BTreeMap<String, usize>,
     by_path: BTreeMap<String, Option<usize>>,
@@ -44,33 +44,30 @@ impl Loading<'_> {
             return Ok(known);
         }
         if self.linked.len() >= FILES_MAX {
-            return Err(Fault::new(format!("it imports more than {FILES_MAX} files, which is the limit")));
+            return Err(Fault::new(format!("it imports more files than the limit of {FILES_MAX}")));
         }
         self.n_bytes += source.text.len();
         if self.n_bytes > BYTES_MAX {
-            return Err(Fault::new(format!(
-                "its files have more than {BYTES_MAX} bytes, which is the limit"
-            )));
+            return Err(Fault::new(format!("its files exceed the limit of {BYTES_MAX} bytes")));
         }
-        let file =
-            parser::parse(&source.text).map_err(|unread| Fault::at(unread.why, &source, unread.place))?;
+        let file = parser::parse(&source.text).map_err(|error| Fault::at(error.why, &source, error.span))?;
         let at = self.linked.len();
         self.by_name.insert(source.name.clone(), at);
         self.linked.push(Linked { source, file, imports: Vec::new() });
         Ok(at)
     }
 
-    /// Adds the files that the one at this index imports.
+    /// Loads the imports of the file at this index.
     fn imports(&mut self, at: usize) -> Result<(), Fault> {
         for import in 0..self.linked[at].file.imports.len() {
             let import = &self.linked[at].file.imports[import];
-            let (path, kind, place) = (import.path.clone(), import.kind, import.place.clone());
+            let (path, kind, span) = (import.path.clone(), import.kind, import.span.clone());
             let found = match self.by_path.get(&path) {
                 Some(&known) => known,
                 None => {
                     let found = match (self.find)(&path) {
-                        Found::File(source) => Ok(Some(self.add(source)?)),
-                        Found::Missing(why) => match well_known::text(&path) {
+                        ImportLookup::File(source) => Ok(Some(self.add(source)?)),
+                        ImportLookup::Missing(why) => match well_known::text(&path) {
                             Some(text) => {
                                 Ok(Some(self.add(Source { name: path.clone(), text: text.into() })?))
                             }
@@ -81,12 +78,12 @@ impl Loading<'_> {
                         Err(_) if kind == ImportKind::Lax => None,
                         Err(why) => {
                             let why = format!("cannot import `{path}`: {why}");
-                            let fault = Fault::at(why, &self.linked[at].source, place);
+                            let fault = Fault::at(why, &self.linked[at].source, span);
                             return Err(Fault { is_missing: true, ..fault });
                         }
                         Ok(found) => found,
                     };
-                    // A file that may be missing here may not be elsewhere.
+                    // Do not cache a missing optional import: elsewhere the same path may be required.
                     if found.is_some() {
                         self.by_path.insert(path, found);
                     }
@@ -99,7 +96,7 @@ impl Loading<'_> {
     }
 }
 
-/// The schema of a descriptor set's files, whose names have been resolved by the compiler that wrote them.
+/// Links the files of a descriptor set. Their names are already resolved.
 pub(crate) fn link_descriptors(files: Vec<(String, File)>) -> Result<Schema, Fault> {
     let mut by_name = BTreeMap::new();
     let mut linked: Vec<Linked> = Vec::new();
@@ -116,7 +113,7 @@ pub(crate) fn link_descriptors(files: Vec<(String, File)>) -> Result<Schema, Fau
             if !by_name.contains_key(&path)
                 && let Some(text) = well_known::text(&path)
             {
-                let file = parser::parse(text).map_err(|unread| Fault::new(unread.why))?;
+                let file = parser::parse(text).map_err(|error| Fault::new(error.why))?;
                 by_name.insert(path.clone(), linked.len());
                 linked.push(Linked {
                     source: Source { name: path.clone(), text: "".into() },
@@ -136,7 +133,7 @@ pub(crate) fn link_descriptors(files: Vec<(String, File)>) -> Result<Schema, Fau
     link(&linked, false)
 }
 
-/// What a full name stands for.
+/// The meaning of a full name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Symbol {
     Message(usize),
@@ -145,8 +142,8 @@ enum Symbol {
     Service,
 }
 
-/// A message with where it stands.
-struct Placed<'a> {
+/// A message with its full name, file and inherited features.
+struct ScopedMessage<'a> {
     message: &'a Message,
     full_name: String,
     file: usize,
@@ -155,11 +152,11 @@ struct Placed<'a> {
 
 struct Linker<'a> {
     files: &'a [Linked],
-    /// The file that declares each name; of a package, the first.
+    /// Each name with the file that declares it; a package with the first such file.
     symbols: BTreeMap<String, (Symbol, usize)>,
-    messages: Vec<Placed<'a>>,
+    messages: Vec<ScopedMessage<'a>>,
     enums: Vec<schema::Enum>,
-    /// For each file, those whose names it sees, a bit each; None if all see all.
+    /// For each file, the set of files whose names it sees. `None`: every file sees all names.
     visible: Option<Vec<FileSet>>,
 }
 
@@ -172,12 +169,12 @@ fn link(files: &[Linked], is_checked: bool) -> Result<Schema, Fault> {
         linker.declare_file(at)?;
     }
     let messages: Vec<_> =
-        linker.messages.iter().map(|placed| linker.message(placed)).collect::<Result<_, _>>()?;
+        linker.messages.iter().map(|scoped| linker.message(scoped)).collect::<Result<_, _>>()?;
     let services = linker.services(&order)?;
     Ok(Schema { messages, enums: linker.enums, services })
 }
 
-/// The files, each behind those that it imports.
+/// The file indexes in dependency order: imports come first.
 fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {
@@ -206,12 +203,12 @@ fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
                     let names = open.iter().map(|(at, _)| *at).skip_while(|at| *at != inner);
                     let names: Vec<_> = names.take(5).map(|at| files[at].source.name.as_str()).collect();
                     let why = format!(
-                        "imports go in a circle: {} -> {}",
+                        "imports form a cycle: {} -> {}",
                         names.join(" -> "),
                         files[inner].source.name
                     );
-                    let place = files[at].file.imports[import].place.clone();
-                    return Err(Fault::at(why, &files[at].source, place));
+                    let span = files[at].file.imports[import].span.clone();
+                    return Err(Fault::at(why, &files[at].source, span));
                 }
                 Some(&Some(inner)) if state[inner] == Visit::New => {
                     state[inner] = Visit::Open;
@@ -224,7 +221,7 @@ fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
     Ok(order)
 }
 
-/// A set of files.
+/// A set of file indexes.
 #[derive(Clone)]
 struct FileSet([u64; FILES_MAX / 64]);
 
@@ -246,7 +243,7 @@ impl FileSet {
     }
 }
 
-/// For each file those whose names it sees: itself, its imports, and what these import publicly, and so on.
+/// For each file, the files whose names it sees: itself, its imports, and their public imports, transitively.
 fn visible(files: &[Linked], order: &[usize]) -> Vec<FileSet> {
     let own: Vec<FileSet> = (0..files.len()).map(FileSet::of).collect();
     let (mut exported, mut visible) = (own.clone(), own);
@@ -291,12 +288,12 @@ impl<'a> Linker<'a> {
             self.declare_enum(declared, package, at, features)?;
         }
         for service in &file.services {
-            self.declare(package, &service.name, Symbol::Service, at, &service.place)?;
+            self.declare(package, &service.name, Symbol::Service, at, &service.span)?;
         }
         Ok(())
     }
 
-    /// Recursion as deep as the parser lets messages nest.
+    /// Recurses as deep as messages nest; the parser limits that.
     fn declare_message(
         &mut self,
         message: &'a Message,
@@ -305,9 +302,9 @@ impl<'a> Linker<'a> {
         outer: Features,
     ) -> Result<(), Fault> {
         let symbol = Symbol::Message(self.messages.len());
-        let full_name = self.declare(scope, &message.name, symbol, file, &message.place)?;
+        let full_name = self.declare(scope, &message.name, symbol, file, &message.span)?;
         let features = message.features.within(outer);
-        self.messages.push(Placed { message, full_name: full_name.clone(), file, features });
+        self.messages.push(ScopedMessage { message, full_name: full_name.clone(), file, features });
         for inner in &message.messages {
             self.declare_message(inner, &full_name, file, features)?;
         }
@@ -325,27 +322,27 @@ impl<'a> Linker<'a> {
         outer: Features,
     ) -> Result<(), Fault> {
         let symbol = Symbol::Enum(self.enums.len());
-        let name = self.declare(scope, &declared.name, symbol, file, &declared.place)?;
+        let name = self.declare(scope, &declared.name, symbol, file, &declared.span)?;
         let is_closed = declared.features.within(outer).enum_is_closed == Some(true);
         self.enums.push(schema::Enum { name, values: declared.values.clone(), is_closed });
         Ok(())
     }
 
-    /// Notes a name, and gives it in full.
+    /// Registers a name and returns it in full.
     fn declare(
         &mut self,
         scope: &str,
         name: &str,
         symbol: Symbol,
         file: usize,
-        place: &core::ops::Range<usize>,
+        span: &core::ops::Range<usize>,
     ) -> Result<String, Fault> {
         let full_name = join(scope, name);
         if full_name.len() > NAME_BYTES_MAX {
             return Err(self.fault(
                 format!("its full name has more than {NAME_BYTES_MAX} bytes"),
                 file,
-                place,
+                span,
             ));
         }
         if let Some((_, other)) = self.symbols.insert(full_name.clone(), (symbol, file)) {
@@ -354,51 +351,51 @@ impl<'a> Linker<'a> {
                 true => format!("`{full_name}` is declared twice"),
                 false => format!("`{full_name}` is declared in `{other}` too"),
             };
-            return Err(self.fault(why, file, place));
+            return Err(self.fault(why, file, span));
         }
         Ok(full_name)
     }
 
     // ---- references --------------------------------------------------------------------------------------------
 
-    fn message(&self, placed: &Placed<'_>) -> Result<schema::Message, Fault> {
-        let declared = &placed.message.fields;
+    fn message(&self, scoped: &ScopedMessage<'_>) -> Result<schema::Message, Fault> {
+        let declared = &scoped.message.fields;
         let (mut names, mut numbers) = (BTreeSet::new(), BTreeMap::new());
         let mut fields = Vec::with_capacity(declared.len());
         for field in declared {
-            let fault = |why| Err(self.fault(why, placed.file, &field.place));
+            let fault = |why| Err(self.fault(why, scoped.file, &field.span));
             if !names.insert(field.name.as_str()) {
-                return fault(format!("`{}` has two fields `{}`", placed.full_name, field.name));
+                return fault(format!("`{}` has two fields `{}`", scoped.full_name, field.name));
             }
             if let Some(other) = numbers.insert(field.number, &field.name) {
                 return fault(format!("number {} is that of `{other}` too", field.number));
             }
-            fields.push(self.field(placed, field)?);
+            fields.push(self.field(scoped, field)?);
         }
-        let (name, is_map_entry) = (placed.full_name.clone(), placed.message.is_map_entry);
+        let (name, is_map_entry) = (scoped.full_name.clone(), scoped.message.is_map_entry);
         Ok(schema::Message { name, fields, is_map_entry })
     }
 
-    fn field(&self, placed: &Placed<'_>, field: &Field) -> Result<schema::Field, Fault> {
-        let oneof = field.oneof.and_then(|oneof| placed.message.oneofs.get(oneof as usize));
-        let outer = oneof.map_or(placed.features, |oneof| oneof.within(placed.features));
+    fn field(&self, scoped: &ScopedMessage<'_>, field: &Field) -> Result<schema::Field, Fault> {
+        let oneof = field.oneof.and_then(|oneof| scoped.message.oneofs.get(oneof as usize));
+        let outer = oneof.map_or(scoped.features, |oneof| oneof.within(scoped.features));
         let features = field.features.within(outer);
         let kind = match &field.ty {
             Type::Scalar(kind) => *kind,
             Type::Named(name) | Type::Group(name) => {
-                let full_name = &placed.full_name;
-                match self.resolve(name, full_name, placed.file)? {
+                let full_name = &scoped.full_name;
+                match self.resolve(name, full_name, scoped.file)? {
                     Symbol::Message(at) => FieldKind::Message(at),
                     Symbol::Enum(at) => FieldKind::Enum(at),
                     Symbol::Package | Symbol::Service => {
                         let why = format!("`{}` is neither a message nor an enum", name.text);
-                        return Err(self.fault(why, placed.file, &name.place));
+                        return Err(self.fault(why, scoped.file, &name.span));
                     }
                 }
             }
         };
-        // Maps are what they were before there were features: entries and values with a length.
-        let is_of_map = placed.message.is_map_entry || self.is_map_entry(kind);
+        // Maps ignore this feature: their entries and message values are always length-prefixed.
+        let is_of_map = scoped.message.is_map_entry || self.is_map_entry(kind);
         let is_delimited = match (&field.ty, kind) {
             (Type::Group(_), _) => true,
             (_, FieldKind::Message(_)) => features.is_delimited == Some(true) && !is_of_map,
@@ -407,7 +404,7 @@ impl<'a> Linker<'a> {
         let is_explicit = matches!(kind, FieldKind::Message(_))
             || field.oneof.is_some()
             || field.label == Label::Singular
-            || features.presence == Some(FieldPresence::Explicit) && !placed.message.is_map_entry;
+            || features.presence == Some(FieldPresence::Explicit) && !scoped.message.is_map_entry;
         let presence = match field.label {
             Label::Repeated => Presence::Repeated,
             _ if is_explicit => Presence::Explicit,
@@ -429,7 +426,7 @@ impl<'a> Linker<'a> {
                 let name = join(&file.package, &service.name);
                 let message = |of: &Name| match self.resolve(of, &name, at)? {
                     Symbol::Message(message) => Ok(message),
-                    _ => Err(self.fault(format!("`{}` is no message", of.text), at, &of.place)),
+                    _ => Err(self.fault(format!("`{}` is no message", of.text), at, &of.span)),
                 };
                 let mut methods = Vec::with_capacity(service.methods.len());
                 for method in &service.methods {
@@ -447,24 +444,24 @@ impl<'a> Linker<'a> {
         Ok(services)
     }
 
-    /// What a name means within `scope`: its first part is looked for in the scope, then in the one around, and so on;
-    /// where it is found, the rest must be.
+    /// Resolves a name within `scope`. The first part is searched in the scope and then outward; the scope that has it
+    /// must have the rest as well.
     fn resolve(&self, name: &Name, scope: &str, file: usize) -> Result<Symbol, Fault> {
         if let Some(full_name) = name.text.strip_prefix('.') {
-            return self.seen(full_name, file).ok_or_else(|| self.unresolved(name, "", file));
+            return self.visible_symbol(full_name, file).ok_or_else(|| self.unresolved(name, "", file));
         }
         let first = name.text.split('.').next().unwrap_or_default();
         let is_alone = first.len() == name.text.len();
         let unresolved = || Err(self.unresolved(name, scope, file));
         let mut scope = scope;
         loop {
-            match self.seen(&join(scope, first), file) {
+            match self.visible_symbol(&join(scope, first), file) {
                 Some(found @ (Symbol::Message(_) | Symbol::Enum(_))) if is_alone => return Ok(found),
                 Some(Symbol::Message(_) | Symbol::Package) if !is_alone => {
-                    if let Some(found) = self.seen(&join(scope, &name.text), file) {
+                    if let Some(found) = self.visible_symbol(&join(scope, &name.text), file) {
                         return Ok(found);
                     }
-                    // A package of this name may be one that only other files have parts of.
+                    // Continue outward: this package may have the name only in files that are not visible here.
                     if !matches!(self.symbols.get(&join(scope, first)), Some((Symbol::Package, _))) {
                         return unresolved();
                     }
@@ -478,8 +475,8 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// What a full name means to a file, if that imports it.
-    fn seen(&self, full_name: &str, file: usize) -> Option<Symbol> {
+    /// The meaning of a full name, if it is visible in the file.
+    fn visible_symbol(&self, full_name: &str, file: usize) -> Option<Symbol> {
         let &(symbol, of) = self.symbols.get(full_name)?;
         let is_seen =
             symbol == Symbol::Package || self.visible.as_ref().is_none_or(|visible| visible[file].has(of));
@@ -497,19 +494,19 @@ impl<'a> Linker<'a> {
             }
             None => format!("there is no message or enum `{shown}`"),
         };
-        self.fault(why, file, &name.place)
+        self.fault(why, file, &name.span)
     }
 
-    fn fault(&self, why: String, file: usize, place: &core::ops::Range<usize>) -> Fault {
+    fn fault(&self, why: String, file: usize, span: &core::ops::Range<usize>) -> Fault {
         let source = &self.files[file].source;
         if source.text.is_empty() {
             return Fault::new(format!("in `{}`: {why}", source.name));
         }
-        Fault::at(why, source, place.clone())
+        Fault::at(why, source, span.clone())
     }
 }
 
-/// The scope around a scope.
+/// The enclosing scope.
 fn outer(scope: &str) -> &str {
     scope.rsplit_once('.').map_or("", |(outer, _)| outer)
 }

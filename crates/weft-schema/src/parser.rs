@@ -1,29 +1,29 @@
-//! From the text of one `.proto` file to what it declares: proto2, proto3 and editions.
+//! Parses the text of one `.proto` file: proto2, proto3 and editions.
 //!
-//! Options are stepped over, but for features that decide what is on the wire; so are extensions, which are unknown
-//! fields to a reader of the message that they extend. The grammar is that of `protoc`, and so are the limits.
+//! Skips options, other than the features that affect the wire format. Skips extensions: a reader of the extended
+//! message sees them as unknown fields. Grammar and limits are the same as in `protoc`.
 //! Source: <https://protobuf.dev/reference/protobuf/edition-2023-spec/>.
 
 use crate::declared::{
     Edition, Enum, Features, Field, FieldPresence, File, Import, ImportKind, Label, Message, Method, Name,
     Service, Type, scalar,
 };
-use crate::lexer::{Lexer, Token, TokenKind, Unread, int_value};
+use crate::lexer::{Lexer, SyntaxError, Token, TokenKind, int_value};
 use crate::{NAME_BYTES_MAX, NESTING_MAX};
 use weft_core::schema::FieldKind;
 
-/// Editions that `protoc` reads.
+/// The editions that `protoc` accepts.
 const EDITIONS: &[&str] = &["2023", "2024"];
 /// The largest field number.
 const FIELD_NUMBER_MAX: u64 = (1 << 29) - 1;
-/// Numbers that protobuf keeps for itself.
-const FIELD_NUMBERS_KEPT: core::ops::RangeInclusive<u64> = 19_000..=19_999;
+/// Field numbers that protobuf reserves.
+const FIELD_NUMBERS_RESERVED: core::ops::RangeInclusive<u64> = 19_000..=19_999;
 
-/// What a text declares.
+/// Parses a file.
 ///
 /// # Errors
-/// The first place at which it is no `.proto` file, and why.
-pub(crate) fn parse(text: &str) -> Result<File, Unread> {
+/// The first syntax error and its location.
+pub(crate) fn parse(text: &str) -> Result<File, SyntaxError> {
     let mut lexer = Lexer::new(text);
     let token = lexer.next()?;
     let mut parser = Parser { lexer, token, file: File::default() };
@@ -34,18 +34,18 @@ pub(crate) fn parse(text: &str) -> Result<File, Unread> {
     Ok(parser.file)
 }
 
-type Parsed<T> = Result<T, Unread>;
+type Parsed<T> = Result<T, SyntaxError>;
 
 struct Parser<'t> {
-    /// Behind `token`.
+    /// Positioned after `token`.
     lexer: Lexer<'t>,
     token: Token,
     file: File,
 }
 
-/// What a field is declared in.
+/// The construct that contains a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Around {
+enum FieldScope {
     Message,
     /// The oneof with this index.
     Oneof(u32),
@@ -55,7 +55,7 @@ enum Around {
 impl<'t> Parser<'t> {
     // ---- files -------------------------------------------------------------------------------------------------
 
-    /// `syntax = "proto3";` or `edition = "2023";`, which stands first. A file without is proto2.
+    /// `syntax = "proto3";` or `edition = "2023";`, the first statement. A file without one is proto2.
     fn edition(&mut self) -> Parsed<()> {
         let is_edition = self.at_word("edition");
         if !is_edition && !self.at_word("syntax") {
@@ -63,7 +63,7 @@ impl<'t> Parser<'t> {
         }
         self.bump()?;
         self.mark(b'=')?;
-        let place = self.token.place.clone();
+        let span = self.token.span.clone();
         let value = self.string("in quotes, such as `\"proto3\"`")?;
         self.file.edition = match value.as_str() {
             "proto2" if !is_edition => Edition::Proto2,
@@ -71,9 +71,9 @@ impl<'t> Parser<'t> {
             value if is_edition && EDITIONS.contains(&value) => Edition::Editions,
             value if is_edition => {
                 let known = EDITIONS.join(" and ");
-                return fail(format!("edition `{value}` is not read by this version: {known} are"), place);
+                return fail(format!("edition `{value}` is not supported: {known} are"), span);
             }
-            value => return fail(format!("syntax `{value}` does not exist: proto2 and proto3 do"), place),
+            value => return fail(format!("syntax `{value}` does not exist: proto2 and proto3 do"), span),
         };
         self.mark(b';')
     }
@@ -116,7 +116,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `export` or `local` of edition 2024, which are for other compilers to judge.
+    /// `export` or `local` of edition 2024. Visibility does not affect the wire format.
     fn visibility(&mut self) -> Parsed<()> {
         let is_modifier = self.at_word("export") || self.at_word("local");
         if is_modifier && matches!(self.word_ahead()?, Some("message" | "enum")) {
@@ -135,20 +135,20 @@ impl<'t> Parser<'t> {
         if kind != ImportKind::Plain {
             self.bump()?;
         }
-        let place = self.token.place.clone();
+        let span = self.token.span.clone();
         let path = self.string("the path of a `.proto` file, in quotes")?;
         let is_within = |part: &str| !matches!(part, "" | "." | "..");
         if !path.split('/').all(is_within) || path.contains(['\\', '\0']) || path.len() > NAME_BYTES_MAX {
-            return fail("the path of an import begins at a root, and does not leave it".to_owned(), place);
+            return fail("an import path is relative to a root folder, and stays inside it".to_owned(), span);
         }
-        self.file.imports.push(Import { path, kind, place });
+        self.file.imports.push(Import { path, kind, span });
         self.mark(b';')
     }
 
     fn service(&mut self) -> Parsed<()> {
         self.bump()?;
         let name = self.name("the name of a service")?;
-        let mut service = Service { name: name.text, place: name.place, methods: Vec::new() };
+        let mut service = Service { name: name.text, span: name.span, methods: Vec::new() };
         self.mark(b'{')?;
         while !self.eat_mark(b'}')? {
             match self.word_here() {
@@ -199,14 +199,14 @@ impl<'t> Parser<'t> {
     fn message(&mut self, depth: usize) -> Parsed<Message> {
         self.bump()?;
         let name = self.name("the name of a message")?;
-        let mut message = Message { name: name.text, place: name.place, ..Message::default() };
+        let mut message = Message { name: name.text, span: name.span, ..Message::default() };
         self.message_body(&mut message, depth)?;
         Ok(message)
     }
 
     fn message_body(&mut self, message: &mut Message, depth: usize) -> Parsed<()> {
         if depth >= NESTING_MAX {
-            return fail(format!("messages nest deeper than {NESTING_MAX}"), self.token.place.clone());
+            return fail(format!("messages nest deeper than {NESTING_MAX}"), self.token.span.clone());
         }
         self.mark(b'{')?;
         while !self.eat_mark(b'}')? {
@@ -239,11 +239,11 @@ impl<'t> Parser<'t> {
                 Ok(())
             }
             Some("oneof") => self.oneof(message, depth),
-            _ => self.field(message, Around::Message, depth),
+            _ => self.field(message, FieldScope::Message, depth),
         }
     }
 
-    /// `extend Message { fields }`: what stays of it are the messages that its groups declare.
+    /// `extend Message { fields }`. Keeps only the messages that its groups declare.
     fn extend(&mut self, around: &mut Message, depth: usize) -> Parsed<()> {
         self.bump()?;
         self.type_name()?;
@@ -251,7 +251,7 @@ impl<'t> Parser<'t> {
         self.mark(b'{')?;
         while !self.eat_mark(b'}')? {
             if !self.eat_mark(b';')? {
-                self.field(&mut extensions, Around::Extend, depth + 1)?;
+                self.field(&mut extensions, FieldScope::Extend, depth + 1)?;
             }
         }
         around.messages.append(&mut extensions.messages);
@@ -270,17 +270,17 @@ impl<'t> Parser<'t> {
                 let known = &mut message.oneofs[oneof as usize];
                 *known = features.within(*known);
             } else if !self.eat_mark(b';')? {
-                self.field(message, Around::Oneof(oneof), depth)?;
+                self.field(message, FieldScope::Oneof(oneof), depth)?;
             }
         }
         Ok(())
     }
 
-    fn field(&mut self, message: &mut Message, around: Around, depth: usize) -> Parsed<()> {
+    fn field(&mut self, message: &mut Message, around: FieldScope, depth: usize) -> Parsed<()> {
         let label = self.label(around)?;
         if self.at_word("map") && self.mark_ahead()? == Some(b'<') {
-            if around != Around::Message || label != Label::None {
-                return fail("a map has no label, and is no member of a oneof".to_owned(), self.here());
+            if around != FieldScope::Message || label != Label::None {
+                return fail("a map cannot have a label or be a member of a oneof".to_owned(), self.here());
             }
             return self.map(message);
         }
@@ -289,13 +289,13 @@ impl<'t> Parser<'t> {
             let why = "groups are proto2's; write a field with `features.message_encoding = DELIMITED`";
             return fail(why.to_owned(), self.here());
         }
-        let needs_label = self.file.edition == Edition::Proto2 && !matches!(around, Around::Oneof(_));
+        let needs_label = self.file.edition == Edition::Proto2 && !matches!(around, FieldScope::Oneof(_));
         if needs_label && label == Label::None {
             let why = "a field of proto2 begins with `optional`, `required` or `repeated`";
-            let place = self.here();
-            // What cannot begin a field is told as such.
+            let span = self.here();
+            // Report a token that cannot begin a field as a bad field type.
             self.field_type()?;
-            return fail(why.to_owned(), place);
+            return fail(why.to_owned(), span);
         }
         let ty = if is_group { None } else { Some(self.field_type()?) };
         if is_group {
@@ -312,19 +312,19 @@ impl<'t> Parser<'t> {
             }
             None => {
                 let mut inner =
-                    Message { name: name.text.clone(), place: name.place.clone(), ..Message::default() };
+                    Message { name: name.text.clone(), span: name.span.clone(), ..Message::default() };
                 self.message_body(&mut inner, depth)?;
                 message.messages.push(inner);
-                let ty = Type::Group(Name { text: name.text.clone(), place: name.place.clone() });
+                let ty = Type::Group(Name { text: name.text.clone(), span: name.span.clone() });
                 (ty, name.text.to_ascii_lowercase())
             }
         };
-        let oneof = if let Around::Oneof(oneof) = around { Some(oneof) } else { None };
-        message.fields.push(Field { name: name_text, place: name.place, number, label, ty, features, oneof });
+        let oneof = if let FieldScope::Oneof(oneof) = around { Some(oneof) } else { None };
+        message.fields.push(Field { name: name_text, span: name.span, number, label, ty, features, oneof });
         Ok(())
     }
 
-    fn label(&mut self, around: Around) -> Parsed<Label> {
+    fn label(&mut self, around: FieldScope) -> Parsed<Label> {
         let (word, edition) = (self.word_here(), self.file.edition);
         let label = match word {
             Some("optional" | "required") => Label::Singular,
@@ -332,7 +332,7 @@ impl<'t> Parser<'t> {
             _ => return Ok(Label::None),
         };
         let why = match (word, edition) {
-            _ if matches!(around, Around::Oneof(_)) => "a member of a oneof has no label",
+            _ if matches!(around, FieldScope::Oneof(_)) => "a member of a oneof has no label",
             (Some("required"), Edition::Proto3) => "proto3 has no `required` fields",
             (Some("required"), Edition::Editions) => {
                 "editions have no `required`; write `[features.field_presence = LEGACY_REQUIRED]`"
@@ -359,43 +359,43 @@ impl<'t> Parser<'t> {
         self.type_name().map(Type::Named)
     }
 
-    fn field_number(&mut self, around: Around) -> Parsed<u32> {
-        let place = self.here();
+    fn field_number(&mut self, around: FieldScope) -> Parsed<u32> {
+        let span = self.here();
         let number = self.int("the number of the field")?;
         // An extension of a message set may have any number.
-        if around == Around::Extend {
+        if around == FieldScope::Extend {
             return Ok(0);
         }
         if number == 0 || number > FIELD_NUMBER_MAX {
-            return fail(format!("the number of a field is from 1 to {FIELD_NUMBER_MAX}"), place);
+            return fail(format!("a field number is from 1 to {FIELD_NUMBER_MAX}"), span);
         }
-        if FIELD_NUMBERS_KEPT.contains(&number) {
-            return fail("the numbers from 19000 to 19999 are protobuf's own".to_owned(), place);
+        if FIELD_NUMBERS_RESERVED.contains(&number) {
+            return fail("protobuf reserves the numbers from 19000 to 19999".to_owned(), span);
         }
         Ok(number as u32)
     }
 
-    /// `map<Key, Value> name = 1;`, which is a repeated message of a key and a value.
+    /// `map<Key, Value> name = 1;`: a repeated message of a key and a value.
     fn map(&mut self, message: &mut Message) -> Parsed<()> {
         self.bump()?;
         self.mark(b'<')?;
-        let place = self.here();
+        let span = self.here();
         let key = self.field_type()?;
         let is_key = |kind| !matches!(kind, FieldKind::Float | FieldKind::Double | FieldKind::Bytes);
         if !matches!(key, Type::Scalar(kind) if is_key(kind)) {
-            return fail("the key of a map is an integer, a bool or a string".to_owned(), place);
+            return fail("the key of a map is an integer, a bool or a string".to_owned(), span);
         }
         self.mark(b',')?;
         let value = self.field_type()?;
         self.mark(b'>')?;
-        let Name { text: name, place } = self.name("the name of a field")?;
+        let Name { text: name, span } = self.name("the name of a field")?;
         self.mark(b'=')?;
-        let number = self.field_number(Around::Message)?;
+        let number = self.field_number(FieldScope::Message)?;
         let features = self.field_options()?;
         self.mark(b';')?;
         let part = |name: &str, number, ty| Field {
             name: name.to_owned(),
-            place: place.clone(),
+            span: span.clone(),
             number,
             label: Label::None,
             ty,
@@ -404,15 +404,15 @@ impl<'t> Parser<'t> {
         };
         let entry = Message {
             name: entry_name(&name),
-            place: place.clone(),
+            span: span.clone(),
             is_map_entry: true,
             fields: vec![part("key", 1, key), part("value", 2, value)],
             ..Message::default()
         };
-        let ty = Type::Named(Name { text: entry.name.clone(), place: place.clone() });
+        let ty = Type::Named(Name { text: entry.name.clone(), span: span.clone() });
         message.messages.push(entry);
         let label = Label::Repeated;
-        message.fields.push(Field { name, place, number, label, ty, features, oneof: None });
+        message.fields.push(Field { name, span, number, label, ty, features, oneof: None });
         Ok(())
     }
 
@@ -421,12 +421,12 @@ impl<'t> Parser<'t> {
     fn enumeration(&mut self) -> Parsed<Enum> {
         self.bump()?;
         let name = self.name("the name of an enum")?;
-        let mut declared = Enum { name: name.text, place: name.place, ..Enum::default() };
+        let mut declared = Enum { name: name.text, span: name.span, ..Enum::default() };
         self.mark(b'{')?;
         while !self.eat_mark(b'}')? {
             match self.word_here() {
                 _ if self.eat_mark(b';')? => {}
-                // A value may have these names too.
+                // An enum value may have these names too.
                 Some("option") if self.mark_ahead()? != Some(b'=') => {
                     let features = self.option_statement()?;
                     declared.features = features.within(declared.features);
@@ -446,11 +446,11 @@ impl<'t> Parser<'t> {
 
     fn enum_number(&mut self) -> Parsed<i32> {
         let is_negative = self.eat_mark(b'-')?;
-        let place = self.here();
+        let span = self.here();
         let number = i128::from(self.int("the number of the value")?);
         match i32::try_from(if is_negative { -number } else { number }) {
             Ok(number) => Ok(number),
-            Err(_) => fail("the number of a value has 32 bits".to_owned(), place),
+            Err(_) => fail("an enum number has 32 bits".to_owned(), span),
         }
     }
 
@@ -464,7 +464,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `[name = value, ...]`, if it is there.
+    /// `[name = value, ...]`, if present.
     fn field_options(&mut self) -> Parsed<Features> {
         let mut features = Features::default();
         if !self.eat_mark(b'[')? {
@@ -480,7 +480,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `name = value`, and what it says of features.
+    /// `name = value`. Returns the features that it sets.
     fn option(&mut self) -> Parsed<Features> {
         let mut features = Features::default();
         let (mut n_parts, mut is_feature) = (0, false);
@@ -492,8 +492,8 @@ impl<'t> Parser<'t> {
                 is_feature = false;
                 part = "";
             } else {
-                let place = self.name("the name of an option")?.place;
-                part = &self.lexer.text()[place];
+                let span = self.name("the name of an option")?.span;
+                part = &self.lexer.text()[span];
                 is_feature = if n_parts == 0 { part == "features" } else { is_feature && n_parts == 1 };
             }
             n_parts += 1;
@@ -524,7 +524,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `{ name: value ... }`, which is stepped over, but for features.
+    /// `{ name: value ... }`. Skipped, other than features.
     fn aggregate(&mut self, features: &mut Features, is_feature: bool) -> Parsed<()> {
         let opened = self.here();
         let mut depth = 0_usize;
@@ -534,7 +534,7 @@ impl<'t> Parser<'t> {
                 TokenKind::Mark(b'}') => depth -= 1,
                 TokenKind::End => return fail("this `{` has no `}`".to_owned(), opened),
                 TokenKind::Word if is_feature && depth == 1 => {
-                    let name = &self.lexer.text()[self.token.place.clone()];
+                    let name = &self.lexer.text()[self.token.span.clone()];
                     self.bump()?;
                     if self.eat_mark(b':')? && self.token.kind == TokenKind::Word {
                         let value = self.token.clone();
@@ -552,10 +552,10 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Takes the value of a feature. Those that are not named here are not about what is on the wire, or say what a
-    /// reader must take either way.
+    /// Stores the value of a feature. The other features do not affect the wire format, or a reader must accept both
+    /// settings.
     fn feature(&self, features: &mut Features, name: &str, value: &Token) -> Parsed<()> {
-        let word = &self.lexer.text()[value.place.clone()];
+        let word = &self.lexer.text()[value.span.clone()];
         match (name, word) {
             ("field_presence", "EXPLICIT" | "LEGACY_REQUIRED") => {
                 features.presence = Some(FieldPresence::Explicit);
@@ -566,14 +566,14 @@ impl<'t> Parser<'t> {
             ("message_encoding", "LENGTH_PREFIXED") => features.is_delimited = Some(false),
             ("message_encoding", "DELIMITED") => features.is_delimited = Some(true),
             ("field_presence" | "enum_type" | "message_encoding", _) => {
-                return fail(format!("feature `{name}` has no value `{word}`"), value.place.clone());
+                return fail(format!("feature `{name}` has no value `{word}`"), value.span.clone());
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Moves past a statement whose meaning is of no interest, up to its `;`.
+    /// Skips a statement up to its `;`.
     fn skip_statement(&mut self) -> Parsed<()> {
         let begun = self.here();
         let mut depth = 0_usize;
@@ -598,11 +598,11 @@ impl<'t> Parser<'t> {
     }
 
     fn here(&self) -> core::ops::Range<usize> {
-        self.token.place.clone()
+        self.token.span.clone()
     }
 
     fn word_here(&self) -> Option<&'t str> {
-        (self.token.kind == TokenKind::Word).then(|| &self.lexer.text()[self.token.place.clone()])
+        (self.token.kind == TokenKind::Word).then(|| &self.lexer.text()[self.token.span.clone()])
     }
 
     fn at_word(&self, word: &str) -> bool {
@@ -611,7 +611,7 @@ impl<'t> Parser<'t> {
 
     fn word_ahead(&self) -> Parsed<Option<&'t str>> {
         let ahead = self.lexer.clone().next()?;
-        Ok((ahead.kind == TokenKind::Word).then(|| &self.lexer.text()[ahead.place]))
+        Ok((ahead.kind == TokenKind::Word).then(|| &self.lexer.text()[ahead.span]))
     }
 
     fn mark_ahead(&self) -> Parsed<Option<u8>> {
@@ -619,12 +619,12 @@ impl<'t> Parser<'t> {
         Ok(if let TokenKind::Mark(mark) = ahead.kind { Some(mark) } else { None })
     }
 
-    /// Whether a name follows, which may have a dot in front: it does not go on with a dot.
+    /// Whether a name follows, with an optional leading dot, instead of the rest of a name that the token begins.
     fn is_name_ahead(&self) -> Parsed<bool> {
         let mut lexer = self.lexer.clone();
         let (first, second) = (lexer.next()?, lexer.next()?);
-        // `stream.Name` is one name, `stream .Name` two: only what is between tells.
-        let is_apart = first.place.start > self.token.place.end;
+        // `stream.Name` is one name, `stream .Name` is two: only the space tells them apart.
+        let is_apart = first.span.start > self.token.span.end;
         Ok(match first.kind {
             TokenKind::Word => true,
             TokenKind::Mark(b'.') => is_apart && second.kind == TokenKind::Word,
@@ -650,60 +650,60 @@ impl<'t> Parser<'t> {
 
     fn name(&mut self, what: &str) -> Parsed<Name> {
         let Some(word) = self.word_here() else { return self.expected(what) };
-        let place = self.here();
+        let span = self.here();
         if word.len() > NAME_BYTES_MAX {
-            return fail(format!("a name has at most {NAME_BYTES_MAX} bytes"), place);
+            return fail(format!("a name has at most {NAME_BYTES_MAX} bytes"), span);
         }
         self.bump()?;
-        Ok(Name { text: word.to_owned(), place })
+        Ok(Name { text: word.to_owned(), span })
     }
 
-    /// Names with dots between.
+    /// Names separated by dots.
     fn full_name(&mut self, what: &str) -> Parsed<Name> {
-        let Name { mut text, mut place } = self.name(what)?;
+        let Name { mut text, mut span } = self.name(what)?;
         while self.eat_mark(b'.')? {
             let part = self.name(what)?;
             text.push('.');
             text.push_str(&part.text);
-            place.end = part.place.end;
+            span.end = part.span.end;
             if text.len() > NAME_BYTES_MAX {
-                return fail(format!("a name has at most {NAME_BYTES_MAX} bytes"), place);
+                return fail(format!("a name has at most {NAME_BYTES_MAX} bytes"), span);
             }
         }
-        Ok(Name { text, place })
+        Ok(Name { text, span })
     }
 
-    /// The name of a message or an enum, with a dot in front if it is whole.
+    /// The name of a message or an enum. A leading dot marks a fully qualified name.
     fn type_name(&mut self) -> Parsed<Name> {
-        let start = self.token.place.start;
+        let start = self.token.span.start;
         let is_whole = self.eat_mark(b'.')?;
         let name = self.full_name("the name of a type")?;
         let text = if is_whole { format!(".{}", name.text) } else { name.text };
-        Ok(Name { text, place: start..name.place.end })
+        Ok(Name { text, span: start..name.span.end })
     }
 
     fn int(&mut self, what: &str) -> Parsed<u64> {
-        let place = self.here();
+        let span = self.here();
         if self.token.kind != TokenKind::Int {
             return self.expected(what);
         }
         self.bump()?;
-        match int_value(&self.lexer.text()[place.clone()]) {
+        match int_value(&self.lexer.text()[span.clone()]) {
             Some(value) => Ok(value),
-            None => fail("this is no whole number of 64 bits".to_owned(), place),
+            None => fail("this is not a 64-bit integer".to_owned(), span),
         }
     }
 
-    /// Texts side by side are one.
+    /// Adjacent string literals are concatenated.
     fn string(&mut self, what: &str) -> Parsed<String> {
         if self.token.kind != TokenKind::String {
             return self.expected(what);
         }
         let mut value = String::new();
         while self.token.kind == TokenKind::String {
-            let place = self.here();
-            // Of what is read, no path and no edition has anything to escape.
-            value.push_str(&self.lexer.text()[place.start + 1..place.end - 1]);
+            let span = self.here();
+            // No valid path or edition contains an escape sequence.
+            value.push_str(&self.lexer.text()[span.start + 1..span.end - 1]);
             self.bump()?;
         }
         Ok(value)
@@ -712,13 +712,13 @@ impl<'t> Parser<'t> {
     fn expected<T>(&self, what: &str) -> Parsed<T> {
         let found = match self.token.kind {
             TokenKind::End => "the end of the file".to_owned(),
-            _ => format!("`{}`", shown(&self.lexer.text()[self.token.place.clone()])),
+            _ => format!("`{}`", shown(&self.lexer.text()[self.token.span.clone()])),
         };
         fail(format!("expected {what}, and found {found}"), self.here())
     }
 }
 
-/// The name of the message that holds the entries of a map, as `protoc` makes it: `HeaderNamesEntry` of `header_names`.
+/// The name of a map's entry message, as in `protoc`: `HeaderNamesEntry` for `header_names`.
 fn entry_name(field: &str) -> String {
     let mut name = String::with_capacity(field.len() + 5);
     let mut is_upper = true;
@@ -733,7 +733,7 @@ fn entry_name(field: &str) -> String {
     name + "Entry"
 }
 
-/// A token in a message, cut if it is long.
+/// A token for a message, shortened if it is long.
 fn shown(token: &str) -> String {
     const CHARS_SHOWN: usize = 40;
     match token.char_indices().nth(CHARS_SHOWN) {
@@ -742,6 +742,6 @@ fn shown(token: &str) -> String {
     }
 }
 
-fn fail<T>(why: String, place: core::ops::Range<usize>) -> Parsed<T> {
-    Err(Unread { why, place })
+fn fail<T>(why: String, span: core::ops::Range<usize>) -> Parsed<T> {
+    Err(SyntaxError { why, span })
 }

@@ -1,4 +1,4 @@
-//! The files of `google/protobuf/`, as far as they say what is on the wire.
+//! The files of `google/protobuf/`, reduced to the declarations that affect the wire format.
 
 /// The text of the file under this path.
 pub(crate) fn text(path: &str) -> Option<&'static str> {

@@ -1,18 +1,18 @@
-//! What is wrong with a file is told with its place, and no file takes long or overflows the stack.
+//! Faults are reported with their location, and no input takes long or overflows the stack.
 
 use std::fmt::Write as _;
 use weft_core::schema::{FieldKind, Presence, Schema};
-use weft_schema::{BYTES_MAX, FILES_MAX, Found, Source, compile, from_descriptors};
+use weft_schema::{BYTES_MAX, FILES_MAX, ImportLookup, Source, compile, from_descriptors};
 
 fn source(name: &str, text: &str) -> Source {
     Source { name: name.to_owned(), text: text.into() }
 }
 
-/// Compiles `a.proto` with these others.
+/// Compiles `a.proto` with these other files.
 fn compiled(text: &str, others: &[(&str, &str)]) -> Result<Schema, String> {
     let mut find = |path: &str| match others.iter().find(|(name, _)| *name == path) {
-        Some((name, text)) => Found::File(source(name, text)),
-        None => Found::Missing("there is no such file".to_owned()),
+        Some((name, text)) => ImportLookup::File(source(name, text)),
+        None => ImportLookup::Missing("there is no such file".to_owned()),
     };
     compile(source("a.proto", text), &mut find).map_err(|fault| fault.to_string())
 }
@@ -25,13 +25,13 @@ fn fault(text: &str) -> String {
 }
 
 #[test]
-fn fault_is_told_with_line_and_column() {
-    // If this fails, whoever wrote the file has to look for the fault.
+fn fault_has_line_and_column() {
+    // If this fails, the author of the file has to search for the fault.
     let table = [
         ("message M {\n  string user = 1\n}\n", "4:1: expected `;`, and found `}`"),
         ("message M { strin user = 1; }", "2:13: there is no message or enum `strin`"),
-        ("message M { string a = 0; }", "2:24: the number of a field is from 1 to 536870911"),
-        ("message M { string a = 19001; }", "2:24: the numbers from 19000 to 19999 are protobuf's own"),
+        ("message M { string a = 0; }", "2:24: a field number is from 1 to 536870911"),
+        ("message M { string a = 19001; }", "2:24: protobuf reserves the numbers from 19000 to 19999"),
         ("message M { string a = 1; int32 b = 1; }", "2:33: number 1 is that of `a` too"),
         ("message M { string a = 1; int32 a = 2; }", "2:33: `M` has two fields `a`"),
         ("message M {} enum M { A = 0; }", "2:19: `M` is declared twice"),
@@ -43,12 +43,12 @@ fn fault_is_told_with_line_and_column() {
         ),
         ("message M {", "2:12: expected a field, or `}`, and found the end of the file"),
         ("import 'b.proto';", "2:8: cannot import `b.proto`: there is no such file"),
-        ("import '../b.proto';", "2:8: the path of an import begins at a root, and does not leave it"),
+        ("import '../b.proto';", "2:8: an import path is relative to a root folder, and stays inside it"),
         ("option x = { a: ", "2:12: this `{` has no `}`"),
         ("service S { rpc Do(N) returns (N); }", "2:20: there is no message or enum `N`"),
         ("message N {} /* \u{e9}", "2:14: this comment has no end: `*/`"),
-        ("message \u{e9} {}", "2:9: 'é' means nothing here"),
-        ("enum E { A = 4294967296; }", "2:14: the number of a value has 32 bits"),
+        ("message \u{e9} {}", "2:9: 'é' is not expected here"),
+        ("enum E { A = 4294967296; }", "2:14: an enum number has 32 bits"),
     ];
     for (text, expected) in table {
         assert_eq!(fault(&format!("syntax = \"proto3\";\n{text}")), format!("a.proto:{expected}"), "{text}");
@@ -57,7 +57,7 @@ fn fault_is_told_with_line_and_column() {
         fault("syntax = 'proto4';"),
         "a.proto:1:10: syntax `proto4` does not exist: proto2 and proto3 do"
     );
-    let later = "a.proto:1:11: edition `2077` is not read by this version: 2023 and 2024 are";
+    let later = "a.proto:1:11: edition `2077` is not supported: 2023 and 2024 are";
     assert_eq!(fault("edition = '2077';"), later);
     let no_label = "a.proto:1:13: a field of proto2 begins with `optional`, `required` or `repeated`";
     assert_eq!(fault("message M { string a = 1; }"), no_label);
@@ -66,8 +66,8 @@ fn fault_is_told_with_line_and_column() {
 }
 
 #[test]
-fn name_is_seen_through_public_imports_alone() {
-    // If this fails, a name means another message than to protoc.
+fn public_import_exports_names() {
+    // If this fails, a name means another message than in protoc.
     let b = ("b.proto", "syntax = 'proto3'; package p; message B {}");
     let public = ("c.proto", "syntax = 'proto3'; package p; import public 'b.proto';");
     let plain = ("c.proto", "syntax = 'proto3'; package p; import 'b.proto';");
@@ -76,13 +76,13 @@ fn name_is_seen_through_public_imports_alone() {
     let told = "a.proto:1:61: `B` is in `b.proto`, which `a.proto` does not import";
     assert_eq!(compiled(a, &[b, plain]).as_ref().map_err(String::as_str), Err(told));
     let circle = [("b.proto", "import 'c.proto';"), ("c.proto", "import 'b.proto';")];
-    let told = "c.proto:1:8: imports go in a circle: b.proto -> c.proto -> b.proto";
+    let told = "c.proto:1:8: imports form a cycle: b.proto -> c.proto -> b.proto";
     assert_eq!(compiled("import 'b.proto';", &circle).as_ref().map_err(String::as_str), Err(told));
 }
 
 #[test]
-fn features_and_syntaxes_decide_the_wire() {
-    // If this fails, an edition's field is read as that of another.
+fn features_decide_the_wire() {
+    // If this fails, a field of an edition is read by the rules of another edition.
     let text = "\u{feff}edition = '2023'; option features.field_presence = IMPLICIT;
         enum E { option features.enum_type = CLOSED; A = 1; }
         message M { int32 a = 1; int32 b = 2 [features = { field_presence: EXPLICIT }, deprecated = true];
@@ -108,8 +108,8 @@ fn features_and_syntaxes_decide_the_wire() {
 }
 
 #[test]
-fn hostile_files_end_soon() {
-    // If this fails, a bundle holds a node, or overflows its stack.
+fn hostile_file_ends_soon() {
+    // If this fails, a bundle stalls a node or overflows its stack.
     let nested = |n: usize| format!("syntax='proto3';{}{}", "message M{".repeat(n), "}".repeat(n));
     assert!(compiled(&nested(32), &[]).is_ok());
     let groups = format!("message M{{{}", "optional group G=1{".repeat(100_000));
@@ -125,24 +125,24 @@ fn hostile_files_end_soon() {
         let _ = write!(wide, "string f{at}={at};");
     }
     assert_eq!(compiled(&(wide + "}}"), &[]).expect("it is right").messages[0].fields.len(), 100_000);
-    assert!(fault(&" ".repeat(BYTES_MAX + 1)).contains("bytes, which is the limit"));
+    assert!(fault(&" ".repeat(BYTES_MAX + 1)).contains("exceed the limit of"));
 }
 
 #[test]
 fn many_public_imports_end_soon() {
-    // If this fails, files that import each other publicly hold a node.
+    // If this fails, files with mutual public imports stall a node.
     let mut find = |path: &str| {
         let at: usize = path[1..].trim_end_matches(".proto").parse().expect("a number");
         let imports = (0..at).map(|below| format!("import public 'f{below}.proto';"));
-        Found::File(source(path, &imports.collect::<String>()))
+        ImportLookup::File(source(path, &imports.collect::<String>()))
     };
     let last = format!("import public 'f{}.proto';", FILES_MAX - 2);
     assert!(compile(source("a.proto", &last), &mut find).is_ok());
 }
 
 #[test]
-fn damaged_sets_are_refused() {
-    // If this fails, bytes that are no descriptor set become a schema, or a panic.
+fn damaged_set_is_refused() {
+    // If this fails, bytes that are not a descriptor set become a schema or a panic.
     for bytes in
         [&b""[..], b"\x00", b"syntax = \"proto3\";", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x04\x22\x02\x12\x00"]
     {

@@ -1,7 +1,7 @@
-//! Schemas of real `.proto` files against those that `protoc` makes of them.
+//! Compares the schemas of real `.proto` files with protoc's.
 //!
 //! Needs `python3` with the package `grpcio-tools`; without it the tests say so and pass. `WEFT_PROTO_ROOTS` names
-//! further trees, with a `:` between, all of whose `.proto` files are compared as well.
+//! further folders, separated by `:`, whose `.proto` files are compared as well.
 
 #![allow(
     clippy::disallowed_types,
@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weft_core::schema::{FieldKind, Schema};
-use weft_schema::{Found, Source, compile, from_descriptors};
+use weft_schema::{ImportLookup, Source, compile, from_descriptors};
 
-/// The folder of the `.proto` files that come with protoc.
+/// The folder of protoc's own `.proto` files.
 fn well_known() -> Option<PathBuf> {
     let program = "import grpc_tools, os; print(os.path.dirname(grpc_tools.__file__) + '/_proto')";
     let done = Command::new("python3").args(["-c", program]).stderr(Stdio::null()).output();
@@ -28,7 +28,7 @@ fn well_known() -> Option<PathBuf> {
     Some(String::from_utf8(done.stdout).expect("a path is text").trim().into())
 }
 
-/// The paths of all `.proto` files below a folder, from there.
+/// The relative paths of all `.proto` files in a folder.
 fn files(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -46,23 +46,23 @@ fn files(root: &Path) -> Vec<String> {
     found
 }
 
-/// The first file of this path in the roots.
-fn find(roots: &[PathBuf], path: &str) -> Found {
+/// The first file with this path in the roots.
+fn find(roots: &[PathBuf], path: &str) -> ImportLookup {
     let paths = roots.iter().map(|root| root.join(path));
     let mut texts =
         paths.filter_map(|path| Some((path.display().to_string(), fs::read_to_string(path).ok()?)));
     match texts.next() {
-        Some((name, text)) => Found::File(Source { name, text: text.into() }),
-        None => Found::Missing("there is no such file".to_owned()),
+        Some((name, text)) => ImportLookup::File(Source { name, text: text.into() }),
+        None => ImportLookup::Missing("there is no such file".to_owned()),
     }
 }
 
 fn ours(roots: &[PathBuf], path: &str) -> Result<Schema, String> {
-    let Found::File(root) = find(roots, path) else { panic!("{path} is there") };
+    let ImportLookup::File(root) = find(roots, path) else { panic!("{path} is there") };
     compile(root, &mut |path| find(roots, path)).map_err(|fault| fault.to_string())
 }
 
-/// What protoc makes of a file; None if it refuses it.
+/// protoc's schema of a file; `None` if protoc refuses it.
 fn theirs(roots: &[PathBuf], path: &str) -> Option<Schema> {
     static NTH: AtomicUsize = AtomicUsize::new(0);
     let nth = NTH.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +77,7 @@ fn theirs(roots: &[PathBuf], path: &str) -> Option<Schema> {
     Some(from_descriptors(&set?).unwrap_or_else(|fault| panic!("the set of {path}: {fault}")))
 }
 
-/// All that a schema declares, by name: files come in another order from protoc.
+/// All declarations of a schema, by name: protoc orders files differently.
 fn by_name(schema: &Schema) -> BTreeMap<&str, String> {
     let message = |at: usize| &schema.messages[at].name;
     let kind = |kind| match kind {
@@ -108,14 +108,14 @@ fn assert_same(roots: &[PathBuf], path: &str) {
     match (ours(roots, path), theirs(roots, path)) {
         (Ok(ours), Some(theirs)) => assert_eq!(by_name(&ours), by_name(&theirs), "{path}"),
         (Err(why), Some(_)) => panic!("protoc reads {path}: {why}"),
-        // protoc looks at names of options and at values of enums too, which mean nothing here.
+        // protoc also checks option names and enum values, which have no effect here.
         (_, None) => eprintln!("protoc refuses {path}"),
     }
 }
 
-/// A field that is missing or wrong in the files that are built in would not be found by a program.
+/// If this fails, a field of a built-in file is missing or wrong, and programs do not find it.
 #[test]
-fn built_in_files_are_those_of_protoc() {
+fn well_known_files_match_protoc() {
     let Some(root) = well_known() else { return };
     let paths = files(&root);
     assert!(paths.len() >= 10, "{paths:?}");
@@ -123,16 +123,16 @@ fn built_in_files_are_those_of_protoc() {
     for path in paths.iter().filter(|path| !path.ends_with("_features.proto")) {
         let text = format!("syntax = 'proto3'; import '{path}';");
         let source = Source { name: "a.proto".to_owned(), text: text.into() };
-        let built_in = compile(source, &mut |_| Found::Missing("it is not looked for".to_owned()));
+        let built_in = compile(source, &mut |_| ImportLookup::Missing("it is not looked for".to_owned()));
         let built_in = built_in.unwrap_or_else(|why| panic!("{why}"));
         let theirs = theirs(std::slice::from_ref(&root), path).expect("protoc reads its own files");
         assert_eq!(by_name(&built_in), by_name(&theirs), "{path}");
     }
 }
 
-/// What protoc reads is read, and means the same.
+/// If this fails, a file that protoc accepts is refused or means something else.
 #[test]
-fn real_files_are_read_as_by_protoc() {
+fn real_files_match_protoc() {
     let Some(own) = well_known() else { return };
     for path in files(&own) {
         assert_same(std::slice::from_ref(&own), &path);

@@ -1,32 +1,32 @@
-//! gRPC clients: what they ask, and what they are told.
+//! gRPC clients: their calls, and the responses that they get.
 
-use crate::peer::{Fields, Message, Seen, Session, deframe, to_headers};
+use crate::peer::{Fields, Message, PeerEvent, Session, deframe, to_headers};
 use std::collections::BTreeMap;
 use weft_core::{Interval, Time};
 use weft_proto::session::grpc::Deframer;
 use weft_proto::session::grpc::header::{parse_message, write_timeout};
 use weft_proto::session::http2::{ErrorCode, StreamId};
 
-/// What a client asks.
+/// A call to make.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method: `/shop.Cart/Add`.
     pub path: String,
     /// Request headers besides those of gRPC itself.
     pub headers: Fields,
-    /// When it begins, from the start of the world.
+    /// Start of the call, from the start of the world.
     pub at: Interval,
     /// The messages of the request.
     pub messages: Vec<Message>,
-    /// The time between two of them.
+    /// Time between two messages.
     pub gap: Interval,
-    /// The deadline that the server is told.
+    /// The deadline that the request announces.
     pub timeout: Option<Interval>,
-    /// The client leaves so long after it began.
+    /// The client cancels after this time.
     pub leaves_after: Option<Interval>,
-    /// Nothing of the response is consumed before so much time has passed: its window fills.
+    /// The client reads nothing of the response before this time, so the stream's window fills.
     pub reads_after: Option<Interval>,
-    /// The client ends its request behind the last message. Otherwise it stays open.
+    /// The client half-closes after the last message. Otherwise the request stays open.
     pub ends: bool,
 }
 
@@ -51,42 +51,42 @@ impl Call {
         }
     }
 
-    /// The same with another header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same, begun later.
+    /// Sets the start time.
     #[must_use]
     pub fn at(mut self, at: Interval) -> Self {
         self.at = at;
         self
     }
 
-    /// The same with a time between its messages.
+    /// Sets the time between messages.
     #[must_use]
     pub fn gap(mut self, gap: Interval) -> Self {
         self.gap = gap;
         self
     }
 
-    /// The same with a deadline.
+    /// Sets a deadline.
     #[must_use]
     pub fn timeout(mut self, timeout: Interval) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The same, given up after a time.
+    /// Cancels the call after a time.
     #[must_use]
     pub fn leaves_after(mut self, time: Interval) -> Self {
         self.leaves_after = Some(time);
         self
     }
 
-    /// The same by a client that does not read for a while.
+    /// Delays the reading of the response.
     #[must_use]
     pub fn reads_after(mut self, time: Interval) -> Self {
         self.reads_after = Some(time);
@@ -94,27 +94,27 @@ impl Call {
     }
 }
 
-/// What a client was told.
+/// The response to a call, as the client saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// When the call began, if it did.
+    /// When the call began; `None` if it has not begun.
     pub began: Option<Time>,
-    /// Response headers, unless the response was nothing but trailers.
+    /// Response headers; empty for a trailers-only response.
     pub headers: Fields,
     /// The messages of the response.
     pub messages: Vec<Message>,
-    /// When each of them was whole.
+    /// When each message was complete.
     pub arrived: Vec<Time>,
-    /// How it ended, and when. None while it has not.
+    /// When and how the call ended; `None` while it is open.
     pub end: Option<(Time, End)>,
-    /// It was ended more than once, or something came behind the end.
+    /// The call ended more than once, or something arrived after its end.
     pub is_answered_twice: bool,
 }
 
-/// How a call ended for its client.
+/// How a call ended for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By trailers.
+    /// With trailers.
     Status {
         /// `grpc-status`.
         code: u32,
@@ -127,14 +127,14 @@ pub enum End {
     Reset,
     /// Its connection was lost.
     Lost,
-    /// The client itself gave it up.
-    Left,
+    /// The client cancelled it.
+    Cancelled,
     /// The response is not gRPC.
     NotGrpc,
 }
 
 impl Answer {
-    /// The status code, if the call was ended by trailers.
+    /// The status code, if the call ended with trailers.
     pub fn code(&self) -> Option<u32> {
         match &self.end {
             Some((_, End::Status { code, .. })) => Some(*code),
@@ -142,7 +142,7 @@ impl Answer {
         }
     }
 
-    /// The status message, if the call was ended by trailers.
+    /// The status message, if the call ended with trailers.
     pub fn text(&self) -> &str {
         match &self.end {
             Some((_, End::Status { text, .. })) => text,
@@ -150,7 +150,7 @@ impl Answer {
         }
     }
 
-    /// The trailers, if the call was ended by some.
+    /// The trailers, if there were any.
     pub fn trailers(&self) -> &[(String, String)] {
         match &self.end {
             Some((_, End::Status { trailers, .. })) => trailers,
@@ -158,10 +158,10 @@ impl Answer {
         }
     }
 
-    /// The time that the call took.
+    /// The duration of the call.
     ///
     /// # Panics
-    /// If it has not begun or not ended.
+    /// If the call has not begun or not ended.
     pub fn took(&self) -> Interval {
         self.end.as_ref().expect("the call has ended").0 - self.began.expect("the call has begun")
     }
@@ -195,7 +195,7 @@ impl Client {
         self.calls.len() - 1
     }
 
-    /// Begins a call. False if there is no stream for it.
+    /// Begins a call. Returns false if no stream is available.
     pub(crate) fn begin(&mut self, now: Time, nth: usize) -> bool {
         let call = &mut self.calls[nth];
         call.answer.began = Some(now);
@@ -239,12 +239,12 @@ impl Client {
         let (Some(session), Some(stream)) = (self.session.as_mut(), call.stream) else { return };
         let is_last = message + 1 == call.spec.messages.len() && call.spec.ends;
         let message = &call.spec.messages[message];
-        // A call that has ended meanwhile takes nothing.
+        // A call that has ended accepts no more data.
         let _ = session.h2.send_data(stream, &message.prefix(), &message.payload, is_last);
     }
 
-    /// Gives a call up.
-    pub(crate) fn leave(&mut self, now: Time, nth: usize) {
+    /// Cancels a call.
+    pub(crate) fn cancel(&mut self, now: Time, nth: usize) {
         let call = &self.calls[nth];
         if call.answer.end.is_some() {
             return;
@@ -253,10 +253,10 @@ impl Client {
             session.h2.reset(stream, ErrorCode::Cancel);
             self.by_stream.remove(&stream);
         }
-        self.end(now, nth, End::Left);
+        self.end(now, nth, End::Cancelled);
     }
 
-    /// Begins to consume what has come.
+    /// Starts reading the response.
     pub(crate) fn read(&mut self, nth: usize) {
         let call = &mut self.calls[nth];
         call.is_reading = true;
@@ -273,25 +273,25 @@ impl Client {
         }
     }
 
-    /// The connection is gone.
-    pub(crate) fn lose(&mut self, now: Time) {
+    /// The connection is closed.
+    pub(crate) fn disconnect(&mut self, now: Time) {
         (self.session, self.link) = (None, None);
         for (_, nth) in core::mem::take(&mut self.by_stream) {
             self.end(now, nth, End::Lost);
         }
     }
 
-    fn see(&mut self, now: Time, seen: Seen) {
+    fn see(&mut self, now: Time, seen: PeerEvent) {
         let Some(session) = self.session.as_mut() else { return };
         match seen {
-            Seen::Headers { stream, headers, end } => {
+            PeerEvent::Headers { stream, headers, end } => {
                 let Some(nth) = self.by_stream.get(&stream).copied() else { return };
                 match end {
                     true => self.end_by(now, nth, headers),
                     false => self.calls[nth].answer.headers = headers,
                 }
             }
-            Seen::Data { stream, data, flow_len, end } => {
+            PeerEvent::Data { stream, data, flow_len, end } => {
                 let Some(nth) = self.by_stream.get(&stream).copied() else {
                     session.h2.release(stream, flow_len);
                     return;
@@ -312,15 +312,15 @@ impl Client {
                     self.end(now, nth, End::NotGrpc);
                 }
             }
-            Seen::Reset { stream } => {
+            PeerEvent::Reset { stream } => {
                 if let Some(nth) = self.by_stream.remove(&stream) {
-                    // RFC 9113 section 8.1: a server may ask for no more of a request that it has answered.
+                    // RFC 9113 section 8.1: a server may stop the rest of a request that it has answered.
                     if self.calls[nth].answer.end.is_none() {
                         self.end(now, nth, End::Reset);
                     }
                 }
             }
-            Seen::GoAway { last_stream } => {
+            PeerEvent::GoAway { last_stream } => {
                 let gone: Vec<_> = self.by_stream.range(last_stream + 1..).map(|(_, nth)| *nth).collect();
                 gone.into_iter().for_each(|nth| self.end(now, nth, End::Lost));
             }

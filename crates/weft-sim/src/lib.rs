@@ -1,10 +1,10 @@
-//! A deterministic world around the production engine.
+//! A deterministic simulation of the production engine and its network.
 //!
-//! A [`World`] has one [`weft_engine::Engine`], clients and servers that speak gRPC over HTTP/2, and a [`Network`]
-//! that cuts, delays, refuses and resets as its seed says. Nothing in it reads a clock: time jumps from event to
-//! event, so minutes pass in milliseconds, and the same seed gives the same run ([`World::log_hash`]).
+//! A [`World`] has one [`weft_engine::Engine`], gRPC clients and servers over HTTP/2, and a [`Network`] that delays,
+//! splits, refuses and resets streams, as its seed decides. Nothing in it reads a clock: time jumps from event to
+//! event, so minutes pass in milliseconds. The same seed gives the same run ([`World::log_hash`]).
 //!
-//! Beside it, [`net`] is a network of packets: links with queues at their heads, and TCP flows through them.
+//! Separately, [`net`] simulates a packet network: links with queues, and TCP flows through them.
 //!
 //! ```
 //! use std::sync::Arc;

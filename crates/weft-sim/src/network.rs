@@ -1,25 +1,25 @@
-//! Byte streams between the engine and its peers: late, in pieces, slow, and not for ever.
+//! Byte streams between the engine and its peers, with latency, chunking, limited rate and resets.
 
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 use weft_core::Interval;
 use weft_core::rng::Rng;
 
-/// How the network of a world behaves. The default is fast and kind.
+/// The behaviour of a world's network. The default is fast and loses nothing.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// From the first byte that is written to an idle stream to its arrival, in microseconds.
+    /// Latency in microseconds, from the first byte written to an idle stream to its arrival.
     pub latency_us: RangeInclusive<u64>,
-    /// Bytes that arrive at once; what was written together is cut, and what was not is put together. After some
-    /// hundred pieces of a stream they are larger.
+    /// Sizes of the chunks that arrive. Chunk borders do not depend on the writes. After some hundred chunks of a
+    /// stream, the chunks get larger.
     pub chunk_bytes: RangeInclusive<u64>,
-    /// Bytes a second of each direction; None for no limit.
+    /// Bytes per second in each direction; `None`: unlimited.
     pub bytes_per_s: Option<u64>,
-    /// Bytes that a direction of a stream holds before its writer has to wait.
+    /// Bytes that one direction of a stream buffers before the writer blocks.
     pub capacity_bytes: usize,
-    /// Attempts to connect to a server that are refused, of a thousand.
+    /// Refused connection attempts to a server, per mille.
     pub refuse_per_mille: u32,
-    /// Arrivals at which the stream is reset instead, of a thousand.
+    /// Arrivals that reset the stream instead, per mille.
     pub reset_per_mille: u32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Network {
 }
 
 impl Network {
-    /// One that cuts and delays as the seed says, from single bytes to large pieces.
+    /// A network that splits and delays by the seed, with chunks from single bytes to large ones.
     pub fn choppy(seed: u64) -> Self {
         let mut rng = Rng::of_stream(seed, "choppy", 0);
         let smallest = rng.pick(&[1, 1, 7, 100, 4096]);
@@ -54,17 +54,17 @@ impl Network {
         Interval::from_micros(rng.within(&self.latency_us) as i64)
     }
 
-    /// The time that so many bytes take on the wire.
+    /// The transmission time of `n` bytes.
     pub(crate) fn time_of(&self, n: usize) -> Interval {
         let per_s = self.bytes_per_s.unwrap_or(10_000_000_000);
         Interval((n as i64).saturating_mul(1_000_000_000) / per_s.max(1) as i64)
     }
 }
 
-/// Pieces of a direction that are cut as the network says; later ones are [`BULK_BYTES`] at least, so that long
-/// streams come to an end.
+/// Chunks of a direction that have the configured sizes. Later chunks have at least [`BULK_BYTES`], so that long
+/// streams finish.
 const FINE_PIECES: u32 = 400;
-/// The least bytes of a later piece.
+/// Minimum size of later chunks.
 const BULK_BYTES: usize = 8 << 10;
 
 /// One direction of a stream.
@@ -72,14 +72,14 @@ const BULK_BYTES: usize = 8 << 10;
 pub(crate) struct Pipe {
     bytes: VecDeque<u8>,
     n_pieces: u32,
-    /// An arrival is planned.
+    /// An arrival is scheduled.
     pub(crate) is_moving: bool,
-    /// The writer has ended it.
+    /// The writer has closed it.
     pub(crate) is_ended: bool,
 }
 
 impl Pipe {
-    /// Takes what there is room for; gives how many bytes that was.
+    /// Writes as many bytes as fit, and returns their number.
     pub(crate) fn write(&mut self, bytes: &[u8], capacity: usize) -> usize {
         let n = bytes.len().min(capacity.saturating_sub(self.bytes.len()));
         self.bytes.extend(&bytes[..n]);
@@ -103,9 +103,9 @@ impl Pipe {
 mod tests {
     use super::*;
 
-    /// Bytes that were lost or swapped here would be blamed on the engine.
+    /// If this fails, lost or reordered bytes look like a fault of the engine.
     #[test]
-    fn a_pipe_keeps_order_and_its_bound() {
+    fn pipe_keeps_order_and_bound() {
         let mut pipe = Pipe::default();
         assert_eq!(pipe.write(b"abcdef", 4), 4);
         assert_eq!(pipe.read(3), b"abc");

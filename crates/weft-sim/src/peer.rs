@@ -1,4 +1,4 @@
-//! What clients and servers have in common: an HTTP/2 connection that is fed from a stream, and gRPC framing.
+//! The common part of clients and servers: an HTTP/2 connection over a stream, and gRPC framing.
 
 use weft_core::Time;
 use weft_proto::session::grpc::{Deframer, header as prefix_of};
@@ -7,14 +7,14 @@ use weft_proto::session::http2::{Config, Connection, Event, Headers, HeadersBuil
 /// A gRPC message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// The payload as it is on the wire.
+    /// The payload as on the wire.
     pub payload: Vec<u8>,
-    /// The flag in front of it.
+    /// The compressed flag in the message's header.
     pub compressed: bool,
 }
 
 impl Message {
-    /// One that is not compressed.
+    /// An uncompressed message.
     pub fn new(payload: impl Into<Vec<u8>>) -> Self {
         Self { payload: payload.into(), compressed: false }
     }
@@ -38,7 +38,7 @@ pub(crate) fn to_fields(headers: &Headers) -> Fields {
 }
 
 /// # Panics
-/// If a field is not valid in HTTP/2: the test is at fault.
+/// If a field is invalid in HTTP/2: that is a fault of the test.
 pub(crate) fn to_headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> std::rc::Rc<Headers> {
     let mut builder = HeadersBuilder::new();
     for (name, value) in fields {
@@ -48,19 +48,19 @@ pub(crate) fn to_headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)
     builder.build()
 }
 
-/// An event with what it borrowed copied.
-pub(crate) enum Seen {
+/// An HTTP/2 event that owns its data.
+pub(crate) enum PeerEvent {
     Headers { stream: StreamId, headers: Fields, end: bool },
     Data { stream: StreamId, data: Vec<u8>, flow_len: u32, end: bool },
     Reset { stream: StreamId },
     GoAway { last_stream: StreamId },
 }
 
-/// A peer's end of a stream to the engine.
+/// The peer's end of a stream to the engine.
 pub(crate) struct Session {
     pub(crate) h2: Connection,
     partial: Vec<u8>,
-    /// The engine did something that HTTP/2 does not permit.
+    /// The engine violated HTTP/2.
     pub(crate) violation: Option<&'static str>,
 }
 
@@ -69,8 +69,8 @@ impl Session {
         Self { h2: Connection::new(config, now), partial: Vec::new(), violation: None }
     }
 
-    /// Takes in what has come; gives what it means.
-    pub(crate) fn take(&mut self, now: Time, bytes: &[u8]) -> Vec<Seen> {
+    /// Processes input and returns the events.
+    pub(crate) fn take(&mut self, now: Time, bytes: &[u8]) -> Vec<PeerEvent> {
         let mut input = core::mem::take(&mut self.partial);
         input.extend_from_slice(bytes);
         let (mut taken, mut seen) = (0, Vec::new());
@@ -93,21 +93,21 @@ impl Session {
     }
 }
 
-fn copied(event: Event<'_>) -> Option<Seen> {
+fn copied(event: Event<'_>) -> Option<PeerEvent> {
     Some(match event {
         Event::Headers { stream, headers, end_stream, .. } => {
-            Seen::Headers { stream, headers: to_fields(&headers), end: end_stream }
+            PeerEvent::Headers { stream, headers: to_fields(&headers), end: end_stream }
         }
         Event::Data { stream, data, flow_len, end_stream } => {
-            Seen::Data { stream, data: data.to_vec(), flow_len, end: end_stream }
+            PeerEvent::Data { stream, data: data.to_vec(), flow_len, end: end_stream }
         }
-        Event::Reset { stream, .. } => Seen::Reset { stream },
-        Event::GoAway { last_stream, .. } => Seen::GoAway { last_stream },
+        Event::Reset { stream, .. } => PeerEvent::Reset { stream },
+        Event::GoAway { last_stream, .. } => PeerEvent::GoAway { last_stream },
         Event::Unblocked { .. } | Event::StreamsAvailable => return None,
     })
 }
 
-/// Cuts bytes into messages. None if they are no gRPC messages.
+/// Splits bytes into messages. `None` if they are not gRPC messages.
 pub(crate) fn deframe(deframer: &mut Deframer, mut data: &[u8]) -> Option<Vec<Message>> {
     let mut messages = Vec::new();
     while let Some(message) = deframer.next(&mut data).ok()? {

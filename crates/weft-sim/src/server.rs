@@ -1,12 +1,12 @@
-//! gRPC servers: what they are asked, and what they do about it.
+//! gRPC servers: the requests that they get, and their behaviour.
 
-use crate::peer::{Fields, Message, Seen, Session, deframe, field, to_headers};
+use crate::peer::{Fields, Message, PeerEvent, Session, deframe, field, to_headers};
 use std::collections::BTreeMap;
 use weft_core::{Interval, Time};
 use weft_proto::session::grpc::Deframer;
 use weft_proto::session::http2::{ErrorCode, StreamId};
 
-/// A request as a server saw it.
+/// A request as the server saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// The server's address.
@@ -15,11 +15,11 @@ pub struct Received {
     pub headers: Fields,
     /// The messages.
     pub messages: Vec<Message>,
-    /// When each of them was whole.
+    /// When each message was complete.
     pub arrived: Vec<Time>,
-    /// The client ended its request.
+    /// The client half-closed the request.
     pub is_ended: bool,
-    /// The stream was reset, or its connection was lost.
+    /// The stream was reset, or its connection was closed.
     pub is_cancelled: bool,
 }
 
@@ -35,7 +35,7 @@ impl Received {
     }
 }
 
-/// What a server does about a request.
+/// How a server responds to a request.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     /// Response headers besides those of gRPC itself.
@@ -44,34 +44,34 @@ pub struct Behaviour {
     pub trailers: Fields,
     /// `grpc-status`.
     pub status: u32,
-    /// Time from what it reacts to until the reaction.
+    /// Time between a cause and the server's reaction.
     pub after: Interval,
-    /// What it answers.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// What a server answers.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Each message as it came, and the end when the request has ended.
+    /// Each message as it arrives, and the end once the request has ended.
     Echo,
-    /// These messages and the end, when the request has ended.
+    /// These messages and the end, once the request has ended.
     Messages(Vec<Message>),
-    /// These messages and the end, when the headers have come.
+    /// These messages and the end, as soon as the headers arrive.
     AtOnce(Vec<Message>),
-    /// These messages, when the headers have come, and a reset so much later.
+    /// These messages as soon as the headers arrive, and a reset after this time.
     ThenReset(Vec<Message>, Interval, ErrorCode),
-    /// Nothing, ever.
+    /// No reply.
     Silence,
-    /// The stream is reset once so many messages have come (0: with the headers).
+    /// A reset of the stream after this number of messages (0: after the headers).
     Reset(usize, ErrorCode),
-    /// The connection is reset once so many messages have come.
+    /// A reset of the connection after this number of messages.
     Die(usize),
-    /// The response ends without trailers when the request has ended.
+    /// A response that ends without trailers, once the request has ended.
     NoTrailers(Message),
-    /// These bytes, whatever they are, as the response's body.
+    /// These bytes as the response's body, valid or not.
     Raw(Vec<u8>),
-    /// A page with this HTTP status, as of a proxy that speaks no gRPC.
+    /// A page with this HTTP status, as from a proxy without gRPC.
     Page(u16, Vec<u8>),
 }
 
@@ -82,33 +82,33 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    /// This reply, at once, with status OK.
+    /// This reply, immediately, with status OK.
     pub fn new(reply: Reply) -> Self {
         Self { headers: Vec::new(), trailers: Vec::new(), status: 0, after: Interval::ZERO, reply }
     }
 
-    /// The same, later.
+    /// Delays the reactions.
     #[must_use]
     pub fn after(mut self, after: Interval) -> Self {
         self.after = after;
         self
     }
 
-    /// The same with a status.
+    /// Sets the status.
     #[must_use]
     pub fn status(mut self, code: u32) -> Self {
         self.status = code;
         self
     }
 
-    /// The same with a response header.
+    /// Adds a response header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same with a trailer.
+    /// Adds a trailer.
     #[must_use]
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.to_owned(), value.to_owned()));
@@ -122,38 +122,38 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) handler: Handler,
     pub(crate) is_down: bool,
-    /// Attempts to connect are neither taken nor refused.
+    /// Connection attempts are neither accepted nor refused.
     pub(crate) is_unreachable: bool,
-    /// Streams that one connection may have.
+    /// Maximum number of concurrent streams per connection.
     pub(crate) streams_max: u32,
 }
 
-/// A connection of the engine at a server.
-pub(crate) struct Served {
+/// A connection from the engine to a server.
+pub(crate) struct ServerConn {
     pub(crate) server: usize,
     pub(crate) session: Session,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
-    /// It dies once its bytes are out.
+    /// The connection is reset once its output is sent.
     pub(crate) is_dying: bool,
 }
 
 pub(crate) struct Stream {
-    /// Its place in the list of all requests.
+    /// Index into the list of all requests.
     pub(crate) received: usize,
     behaviour: Behaviour,
     deframer: Deframer,
     is_begun: bool,
 }
 
-/// Something that a server does later.
+/// A scheduled action of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaction {
     pub(crate) stream: StreamId,
-    pub(crate) what: What,
+    pub(crate) kind: ReactionKind,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum ReactionKind {
     Send(Message),
     Raw(Vec<u8>),
     End,
@@ -163,8 +163,8 @@ pub(crate) enum What {
     Die,
 }
 
-impl Served {
-    /// Takes in what has come; gives what is to be done, and after how long.
+impl ServerConn {
+    /// Processes input. Returns the reactions with their delays.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ impl Served {
         let mut reactions = Vec::new();
         for seen in self.session.take(now, bytes) {
             match seen {
-                Seen::Headers { stream, headers, end } => {
+                PeerEvent::Headers { stream, headers, end } => {
                     if !self.streams.contains_key(&stream) {
                         self.begin(stream, headers, server, all, &mut reactions);
                     }
@@ -183,49 +183,52 @@ impl Served {
                         self.end_of_request(stream, all, &mut reactions);
                     }
                 }
-                Seen::Data { stream, data, flow_len, end } => {
+                PeerEvent::Data { stream, data, flow_len, end } => {
                     self.session.h2.release(stream, flow_len);
                     self.data(now, stream, &data, all, &mut reactions);
                     if end {
                         self.end_of_request(stream, all, &mut reactions);
                     }
                 }
-                Seen::Reset { stream } => {
+                PeerEvent::Reset { stream } => {
                     if let Some(stream) = self.streams.remove(&stream) {
                         all[stream.received].is_cancelled = true;
                     }
                 }
-                Seen::GoAway { .. } => {}
+                PeerEvent::GoAway { .. } => {}
             }
         }
         reactions
     }
 
-    /// Does what was planned; true if the connection dies of it.
+    /// Carries out a reaction. Returns true if it resets the connection.
     pub(crate) fn act(&mut self, reaction: Reaction) -> bool {
         let id = reaction.stream;
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let h2 = &mut self.session.h2;
         if !stream.is_begun
-            && matches!(reaction.what, What::Send(_) | What::Raw(_) | What::EndWithoutTrailers(_))
+            && matches!(
+                reaction.kind,
+                ReactionKind::Send(_) | ReactionKind::Raw(_) | ReactionKind::EndWithoutTrailers(_)
+            )
         {
             stream.is_begun = true;
             let own = stream.behaviour.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
             let fields = [(":status", "200"), ("content-type", "application/grpc")].into_iter().chain(own);
             let _ = h2.send_headers(id, &to_headers(fields), false);
         }
-        match reaction.what {
-            What::Send(message) => {
+        match reaction.kind {
+            ReactionKind::Send(message) => {
                 let _ = h2.send_data(id, &message.prefix(), &message.payload, false);
             }
-            What::Raw(bytes) => {
+            ReactionKind::Raw(bytes) => {
                 let _ = h2.send_data(id, &[], &bytes, false);
             }
-            What::EndWithoutTrailers(message) => {
+            ReactionKind::EndWithoutTrailers(message) => {
                 let _ = h2.send_data(id, &message.prefix(), &message.payload, true);
                 self.streams.remove(&id);
             }
-            What::End => {
+            ReactionKind::End => {
                 let status = stream.behaviour.status.to_string();
                 let is_alone = !stream.is_begun;
                 let first = [(":status", "200"), ("content-type", "application/grpc")];
@@ -234,7 +237,7 @@ impl Served {
                 let _ = h2.send_headers(id, &to_headers(fields.chain(own)), true);
                 self.streams.remove(&id);
             }
-            What::Page(status, body) => {
+            ReactionKind::Page(status, body) => {
                 let status = status.to_string();
                 let fields = [(":status", &status[..]), ("content-type", "text/html")];
                 let _ = h2.send_headers(id, &to_headers(fields), body.is_empty());
@@ -243,11 +246,11 @@ impl Served {
                 }
                 self.streams.remove(&id);
             }
-            What::Reset(code) => {
+            ReactionKind::Reset(code) => {
                 h2.reset(id, code);
                 self.streams.remove(&id);
             }
-            What::Die => {
+            ReactionKind::Die => {
                 self.is_dying = true;
                 return true;
             }
@@ -268,22 +271,22 @@ impl Served {
         all.push(received);
         let after = behaviour.after;
         let deframer = Deframer::new(64 << 20);
-        let mut react = |what| reactions.push((after, Reaction { stream: id, what }));
+        let mut react = |kind| reactions.push((after, Reaction { stream: id, kind }));
         match &behaviour.reply {
             Reply::AtOnce(messages) => {
-                messages.iter().for_each(|m| react(What::Send(m.clone())));
-                react(What::End);
+                messages.iter().for_each(|m| react(ReactionKind::Send(m.clone())));
+                react(ReactionKind::End);
             }
             Reply::ThenReset(messages, later, code) => {
-                messages.iter().for_each(|m| react(What::Send(m.clone())));
-                let reset = Reaction { stream: id, what: What::Reset(*code) };
+                messages.iter().for_each(|m| react(ReactionKind::Send(m.clone())));
+                let reset = Reaction { stream: id, kind: ReactionKind::Reset(*code) };
                 reactions.push((Interval(after.0 + later.0), reset));
             }
-            Reply::Reset(0, code) => react(What::Reset(*code)),
-            Reply::Die(0) => react(What::Die),
+            Reply::Reset(0, code) => react(ReactionKind::Reset(*code)),
+            Reply::Die(0) => react(ReactionKind::Die),
             Reply::Raw(bytes) => {
-                react(What::Raw(bytes.clone()));
-                react(What::End);
+                react(ReactionKind::Raw(bytes.clone()));
+                react(ReactionKind::End);
             }
             _ => {}
         }
@@ -300,7 +303,7 @@ impl Served {
     ) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(messages) = deframe(&mut stream.deframer, data) else {
-            self.session.violation = Some("a request that is no gRPC");
+            self.session.violation = Some("not a gRPC request");
             return;
         };
         let received = &mut all[stream.received];
@@ -309,13 +312,13 @@ impl Served {
             received.messages.push(message.clone());
             received.arrived.push(now);
             let n = received.messages.len();
-            let what = match stream.behaviour.reply {
-                Reply::Echo => What::Send(message),
-                Reply::Reset(at, code) if at == n => What::Reset(code),
-                Reply::Die(at) if at == n => What::Die,
+            let kind = match stream.behaviour.reply {
+                Reply::Echo => ReactionKind::Send(message),
+                Reply::Reset(at, code) if at == n => ReactionKind::Reset(code),
+                Reply::Die(at) if at == n => ReactionKind::Die,
                 _ => continue,
             };
-            reactions.push((after, Reaction { stream: id, what }));
+            reactions.push((after, Reaction { stream: id, kind }));
         }
     }
 
@@ -328,15 +331,15 @@ impl Served {
         let Some(stream) = self.streams.get(&id) else { return };
         all[stream.received].is_ended = true;
         let after = stream.behaviour.after;
-        let mut react = |what| reactions.push((after, Reaction { stream: id, what }));
+        let mut react = |kind| reactions.push((after, Reaction { stream: id, kind }));
         match &stream.behaviour.reply {
-            Reply::Echo => react(What::End),
+            Reply::Echo => react(ReactionKind::End),
             Reply::Messages(messages) => {
-                messages.iter().for_each(|m| react(What::Send(m.clone())));
-                react(What::End);
+                messages.iter().for_each(|m| react(ReactionKind::Send(m.clone())));
+                react(ReactionKind::End);
             }
-            Reply::NoTrailers(message) => react(What::EndWithoutTrailers(message.clone())),
-            Reply::Page(status, body) => react(What::Page(*status, body.clone())),
+            Reply::NoTrailers(message) => react(ReactionKind::EndWithoutTrailers(message.clone())),
+            Reply::Page(status, body) => react(ReactionKind::Page(*status, body.clone())),
             Reply::AtOnce(_)
             | Reply::ThenReset(..)
             | Reply::Silence

@@ -1,9 +1,9 @@
-//! The world: one engine, its peers, the network between them, and a clock that jumps from event to event.
+//! The world: an engine, its peers, the network between them, and a clock that jumps from event to event.
 
 use crate::client::{Answer, Call, Client};
 use crate::network::{Network, Pipe};
 use crate::peer::Session;
-use crate::server::{Behaviour, Reaction, Received, Served, Server};
+use crate::server::{Behaviour, Reaction, Received, Server, ServerConn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::hash::{self, HashKey};
@@ -13,11 +13,11 @@ use weft_engine::plan::{Address, Plan};
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
 use weft_proto::session::http2;
 
-/// When worlds begin. Not 0, so that a time that was forgotten is seen.
+/// The start time of worlds. Not 0, so that a forgotten timestamp shows.
 pub const START: Time = Time(1_700_000_000_000_000_000);
-/// A world whose calls are not answered by then has hung.
+/// A world with open calls at this time hangs.
 pub const TIME_MAX: Interval = Interval::from_secs(600);
-/// Events of one run; beyond, something turns in a circle.
+/// Maximum number of events of a run; more indicate an endless loop.
 pub const EVENTS_MAX: u64 = 20_000_000;
 
 /// A client of a world.
@@ -28,7 +28,7 @@ pub struct ClientId(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(ClientId, usize);
 
-/// A peer that sends bytes of its own, by HTTP/2 or not.
+/// A peer that sends arbitrary bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RawId(usize);
 
@@ -46,7 +46,7 @@ pub struct World {
     clients: Vec<Client>,
     raws: Vec<Raw>,
     servers: Vec<Server>,
-    served: Vec<Served>,
+    served: Vec<ServerConn>,
     received: Vec<Received>,
     faults: Vec<String>,
     log: u64,
@@ -61,21 +61,21 @@ struct Link {
     to_engine: Pipe,
     to_peer: Pipe,
     is_open: bool,
-    /// The engine has let go of it.
+    /// The engine has closed it.
     is_closing: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     Client(usize),
-    Served(usize),
+    ServerConn(usize),
     Raw(usize),
 }
 
-/// What a raw peer saw.
+/// The bytes that a raw peer received.
 #[derive(Clone, Debug, Default)]
 pub struct Raw {
-    /// The bytes that came, in order.
+    /// The received bytes, in order.
     pub received: Vec<u8>,
     /// The engine closed the connection.
     pub is_closed: bool,
@@ -97,12 +97,12 @@ enum Event {
 }
 
 impl World {
-    /// A world whose engine runs `plan`, with the engine's default limits.
+    /// A world whose engine runs `plan`, with the default limits.
     pub fn new(seed: u64, plan: Plan) -> Self {
         Self::with_config(seed, Config::default(), plan)
     }
 
-    /// The same with other limits. The seed takes the place of the configuration's.
+    /// A world with other limits. `seed` replaces the seed in `config`.
     pub fn with_config(seed: u64, config: Config, plan: Plan) -> Self {
         let config = Config { seed, hash: HashKey::from_seed(seed), ..config };
         Self {
@@ -127,17 +127,17 @@ impl World {
         }
     }
 
-    /// The same with another network.
+    /// Sets the network.
     #[must_use]
     pub fn network(mut self, network: Network) -> Self {
         self.network = network;
         self
     }
 
-    /// The same with a server at an address. `handler` decides what it does about each request.
+    /// Adds a server. `handler` decides how it responds to each request.
     ///
     /// # Panics
-    /// If the address is none.
+    /// If the address is invalid.
     #[must_use]
     pub fn server(mut self, address: &str, handler: impl FnMut(&Received) -> Behaviour + 'static) -> Self {
         let parsed: Address = address.parse().expect("the address of a server");
@@ -151,12 +151,12 @@ impl World {
         self
     }
 
-    /// How many streams each later connection of this server takes at a time.
+    /// Limits the concurrent streams of this server's later connections.
     pub fn limit_streams(&mut self, address: &str, streams_max: u32) {
         self.server_mut(address).streams_max = streams_max;
     }
 
-    /// A client that connects to a listener now.
+    /// Adds a client, which connects to a listener immediately.
     pub fn client(&mut self, listener: &str) -> ClientId {
         let index = self.clients.len();
         self.clients.push(Client::new());
@@ -164,15 +164,15 @@ impl World {
         ClientId(index)
     }
 
-    /// A call that a client makes, at the time that the call says.
+    /// Adds a call of a client, at the time in `call`.
     pub fn call(&mut self, client: ClientId, call: Call) -> CallId {
         let at = START + call.at;
         let nth = self.clients[client.0].add(call);
-        self.plan_event(at, Event::Begin { client: client.0, call: nth });
+        self.schedule(at, Event::Begin { client: client.0, call: nth });
         CallId(client, nth)
     }
 
-    /// A peer that connects to a listener now and sends bytes when it is told.
+    /// Adds a raw peer, which connects to a listener immediately. It sends only the bytes of [`Self::send_raw`].
     pub fn raw(&mut self, listener: &str) -> RawId {
         let index = self.raws.len();
         self.raws.push(Raw { is_reading: true, ..Raw::default() });
@@ -183,27 +183,27 @@ impl World {
         RawId(index)
     }
 
-    /// Has a raw peer send bytes, at a time from the start of the world.
+    /// Sends bytes from a raw peer, at a time from the start of the world.
     pub fn send_raw(&mut self, raw: RawId, at: Interval, bytes: Vec<u8>) {
-        self.plan_event(START + at, Event::Bytes { raw: raw.0, bytes });
+        self.schedule(START + at, Event::Bytes { raw: raw.0, bytes });
     }
 
-    /// Has a raw peer read no more.
+    /// Stops a raw peer's reading.
     pub fn stop_reading(&mut self, raw: RawId) {
         self.raws[raw.0].is_reading = false;
     }
 
-    /// What a raw peer saw.
+    /// The state of a raw peer.
     pub fn seen_by(&self, raw: RawId) -> &Raw {
         &self.raws[raw.0]
     }
 
-    /// Does something at a time from the start of the world.
+    /// Calls a function at a time from the start of the world.
     pub fn at(&mut self, at: Interval, what: impl FnOnce(&mut Self) + 'static) {
-        self.plan_event(START + at, Event::Do(Box::new(what)));
+        self.schedule(START + at, Event::Do(Box::new(what)));
     }
 
-    /// Takes a server down: its connections are reset, and further ones refused.
+    /// Stops a server: resets its connections and refuses new ones.
     pub fn kill(&mut self, address: &str) {
         self.server_mut(address).is_down = true;
         for link in self.links_of(address) {
@@ -211,31 +211,31 @@ impl World {
         }
     }
 
-    /// Has further attempts to connect to a server end in nothing at all.
+    /// Drops further connection attempts to a server without a response.
     pub fn make_unreachable(&mut self, address: &str) {
         self.server_mut(address).is_unreachable = true;
     }
 
-    /// Brings a server back.
+    /// Restarts a server.
     pub fn revive(&mut self, address: &str) {
         let server = self.server_mut(address);
         (server.is_down, server.is_unreachable) = (false, false);
     }
 
-    /// Has a server say that it takes no new streams on its connections.
+    /// Sends GOAWAY on a server's connections: it accepts no new streams.
     pub fn go_away(&mut self, address: &str) {
         for link in self.links_of(address) {
-            if let Peer::Served(served) = self.links[link].peer {
+            if let Peer::ServerConn(served) = self.links[link].peer {
                 self.served[served].session.h2.go_away(self.now, http2::ErrorCode::NoError);
                 self.flush_peer(link);
             }
         }
     }
 
-    /// Has a server send its last GOAWAY without warning, as one that is about to stop.
+    /// Sends a server's last GOAWAY without an earlier warning, as a server does that is about to stop.
     pub fn go_away_at_once(&mut self, address: &str) {
         for link in self.links_of(address) {
-            if let Peer::Served(served) = self.links[link].peer {
+            if let Peer::ServerConn(served) = self.links[link].peer {
                 self.served[served].session.h2.go_away(self.now, http2::ErrorCode::InternalError);
                 self.flush_peer(link);
             }
@@ -249,9 +249,9 @@ impl World {
         }
     }
 
-    /// Takes on a new plan.
+    /// Applies a new plan.
     pub fn apply(&mut self, plan: Plan) {
-        self.note(&[1, plan.version]);
+        self.log(&[1, plan.version]);
         self.engine.apply(self.now, Arc::new(plan));
         self.serve_engine();
     }
@@ -266,12 +266,12 @@ impl World {
         self.now - START
     }
 
-    /// What a call's client was told.
+    /// The response to a call.
     pub fn answer(&self, call: CallId) -> &Answer {
         &self.clients[call.0.0].calls[call.1].answer
     }
 
-    /// What all clients were told, in the order of clients and calls.
+    /// All calls with their responses, in the order of clients and calls.
     pub fn answers(&self) -> impl Iterator<Item = (&Call, &Answer)> {
         self.clients.iter().flat_map(|c| c.calls.iter().map(|c| (&c.spec, &c.answer)))
     }
@@ -281,12 +281,12 @@ impl World {
         &self.received
     }
 
-    /// A hash of everything that happened, and when. Equal for equal seeds and programs.
+    /// A hash of all events and their times. Equal seeds and programs give equal hashes.
     pub fn log_hash(&self) -> u64 {
         self.log
     }
 
-    /// The most bytes that the engine held at any time (see [`Engine::bytes_held`]).
+    /// The maximum of [`Engine::bytes_held`] over time.
     pub fn bytes_held_max(&self) -> usize {
         self.bytes_held_max
     }
@@ -301,27 +301,27 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    /// Runs until every call has ended and nothing moves any more, then some seconds on, and checks the world.
+    /// Runs until all calls have ended and the network is idle, and some seconds longer. Then checks the world.
     ///
     /// # Panics
-    /// If [`World::check`] finds something, or calls are open after [`TIME_MAX`].
+    /// If [`World::check`] finds faults, or calls are open after [`TIME_MAX`].
     pub fn run(&mut self) {
         self.serve_engine();
         while !self.is_quiet() && self.now < START + TIME_MAX {
             let Some(next) = self.next_time() else { break };
             self.step(next);
         }
-        // Resets and closings that the last end brought about still have to arrive.
+        // Resets and closes from the last call still have to arrive.
         let end = self.elapsed().0 + Interval::from_secs(12).0;
         self.run_until(Interval(end));
         let faults = self.check();
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
-    /// What is wrong with a world in which nothing moves any more.
+    /// The faults of an idle world.
     ///
-    /// Every call was answered once; no peer saw a breach of HTTP/2 or gRPC; the engine has no call, and no peer a
-    /// stream, that nobody waits for.
+    /// Every call has exactly one response; no peer saw a violation of HTTP/2 or gRPC; no call of the engine and no
+    /// stream of a peer is left over.
     pub fn check(&mut self) -> Vec<String> {
         let mut faults = self.faults.clone();
         for (client, state) in self.clients.iter().enumerate() {
@@ -339,7 +339,7 @@ impl World {
             }
         }
         for (nth, served) in self.served.iter().enumerate() {
-            let is_open = self.links.iter().any(|l| l.is_open && l.peer == Peer::Served(nth));
+            let is_open = self.links.iter().any(|l| l.is_open && l.peer == Peer::ServerConn(nth));
             let streams = served.session.h2.active_streams();
             if is_open && streams > 0 {
                 let address = &self.servers[served.server].address;
@@ -361,7 +361,7 @@ impl World {
 
     // ---- time ----
 
-    fn plan_event(&mut self, at: Time, event: Event) {
+    fn schedule(&mut self, at: Time, event: Event) {
         self.n_planned += 1;
         self.events.insert((at.max(self.now), self.n_planned), event);
     }
@@ -369,7 +369,7 @@ impl World {
     fn next_time(&self) -> Option<Time> {
         let of_peers = self.links.iter().filter(|l| l.is_open).filter_map(|l| match l.peer {
             Peer::Client(at) => self.clients[at].session.as_ref()?.h2.poll_timeout(),
-            Peer::Served(at) => self.served[at].session.h2.poll_timeout(),
+            Peer::ServerConn(at) => self.served[at].session.h2.poll_timeout(),
             Peer::Raw(_) => None,
         });
         let planned = self.events.first_key_value().map(|((at, _), _)| *at);
@@ -377,11 +377,11 @@ impl World {
         next.map(|at| at.max(self.now))
     }
 
-    /// All that happens at the next time.
+    /// Processes all events of the next time.
     fn step(&mut self, at: Time) {
         self.now = at;
         self.n_done += 1;
-        assert!(self.n_done < EVENTS_MAX, "the world turns in a circle");
+        assert!(self.n_done < EVENTS_MAX, "too many events: the world loops");
         if let Some(event) = self.events.first_entry().filter(|e| e.key().0 <= at) {
             let event = event.remove();
             self.handle(event);
@@ -402,7 +402,7 @@ impl World {
             }
             let session = match self.links[link].peer {
                 Peer::Client(at) => self.clients[at].session.as_mut(),
-                Peer::Served(at) => Some(&mut self.served[at].session),
+                Peer::ServerConn(at) => Some(&mut self.served[at].session),
                 Peer::Raw(_) => None,
             };
             let Some(session) = session else { continue };
@@ -420,8 +420,8 @@ impl World {
         has_ended && self.events.is_empty() && self.engine.calls_open() == 0
     }
 
-    /// Adds what happened to the log.
-    fn note(&mut self, words: &[u64]) {
+    /// Adds an event to the log hash.
+    fn log(&mut self, words: &[u64]) {
         self.log = hash::mix(self.log, self.now.0 as u64);
         for word in words {
             self.log = hash::mix(self.log, *word);
@@ -438,7 +438,7 @@ impl World {
                 self.flush_client(client);
             }
             Event::Leave { client, call } => {
-                self.clients[client].leave(self.now, call);
+                self.clients[client].cancel(self.now, call);
                 self.flush_client(client);
             }
             Event::Read { client, call } => {
@@ -468,27 +468,28 @@ impl World {
     }
 
     fn begin(&mut self, client: usize, call: usize) {
-        self.note(&[2, client as u64, call as u64]);
+        self.log(&[2, client as u64, call as u64]);
         let began = self.clients[client].begin(self.now, call);
         let spec = &self.clients[client].calls[call].spec;
         let (n, gap, leaves, reads) = (spec.messages.len(), spec.gap, spec.leaves_after, spec.reads_after);
         if began {
             for message in 0..n {
                 let at = self.now + Interval(gap.0 * message as i64);
-                self.plan_event(at, Event::Message { client, call, message });
+                self.schedule(at, Event::Message { client, call, message });
             }
             if let Some(after) = leaves {
-                self.plan_event(self.now + after, Event::Leave { client, call });
+                self.schedule(self.now + after, Event::Leave { client, call });
             }
             if let Some(after) = reads {
-                self.plan_event(self.now + after, Event::Read { client, call });
+                self.schedule(self.now + after, Event::Read { client, call });
             }
         }
         self.flush_client(client);
     }
 
     fn react(&mut self, served: usize, reaction: Reaction) {
-        let Some(link) = self.links.iter().position(|l| l.is_open && l.peer == Peer::Served(served)) else {
+        let Some(link) = self.links.iter().position(|l| l.is_open && l.peer == Peer::ServerConn(served))
+        else {
             return;
         };
         if self.served[served].act(reaction) {
@@ -504,7 +505,7 @@ impl World {
 
     fn links_of(&self, address: &str) -> Vec<usize> {
         let is_its = |link: &Link| match link.peer {
-            Peer::Served(at) => self.servers[self.served[at].server].address == address,
+            Peer::ServerConn(at) => self.servers[self.served[at].server].address == address,
             _ => false,
         };
         (0..self.links.len()).filter(|at| self.links[*at].is_open && is_its(&self.links[*at])).collect()
@@ -534,7 +535,7 @@ impl World {
         }
         let h2 = match link.peer {
             Peer::Client(client) => self.clients[client].session.as_mut().map(|s| &mut s.h2),
-            Peer::Served(served) => Some(&mut self.served[served].session.h2),
+            Peer::ServerConn(served) => Some(&mut self.served[served].session.h2),
             Peer::Raw(raw) => {
                 let waiting = &mut self.raws[raw].waiting;
                 let n = link.to_engine.write(waiting, capacity);
@@ -546,10 +547,11 @@ impl World {
             let n = link.to_engine.write(h2.output(), capacity);
             h2.advance_output(n);
         }
-        self.move_on(at, true);
+        self.schedule_arrival(at, true);
     }
 
-    /// Moves the engine's output for a peer to the network, and ends the stream if that is due.
+    /// Moves the engine's output for a peer to the network. Closes the stream if that is pending and all output is
+    /// sent.
     fn flush_engine(&mut self, at: usize) {
         let link = &mut self.links[at];
         if !link.is_open {
@@ -560,11 +562,11 @@ impl World {
         if link.is_closing && self.engine.output(link.conn).is_empty() && !link.to_peer.is_ended {
             link.to_peer.is_ended = true;
         }
-        self.move_on(at, false);
+        self.schedule_arrival(at, false);
     }
 
-    /// Plans the next arrival of a direction, if there is something to arrive.
-    fn move_on(&mut self, at: usize, to_engine: bool) {
+    /// Schedules the next arrival of a direction, if there is data or an end to deliver.
+    fn schedule_arrival(&mut self, at: usize, to_engine: bool) {
         let link = &mut self.links[at];
         let pipe = if to_engine { &mut link.to_engine } else { &mut link.to_peer };
         if pipe.is_moving || (pipe.is_empty() && !pipe.is_ended) {
@@ -572,16 +574,16 @@ impl World {
         }
         pipe.is_moving = true;
         let due = self.now + self.network.latency(&mut self.rng);
-        self.plan_event(due, Event::Arrive { link: at, to_engine });
+        self.schedule(due, Event::Arrive { link: at, to_engine });
     }
 
-    /// The next piece of a direction arrives.
+    /// Delivers the next chunk of a direction.
     fn arrive(&mut self, at: usize, to_engine: bool) {
         if !self.links[at].is_open {
             return;
         }
         if self.rng.chance(self.network.reset_per_mille) {
-            self.note(&[3, at as u64]);
+            self.log(&[3, at as u64]);
             return self.reset(at);
         }
         let max = self.rng.within(&self.network.chunk_bytes).max(1) as usize;
@@ -597,10 +599,10 @@ impl World {
         let bytes = pipe.read(max);
         pipe.is_moving = !pipe.is_empty();
         let (is_moving, is_over) = (pipe.is_moving, pipe.is_ended && pipe.is_empty());
-        self.note(&[4, at as u64, u64::from(to_engine), hash::hash_bytes(&bytes)]);
+        self.log(&[4, at as u64, u64::from(to_engine), hash::hash_bytes(&bytes)]);
         if is_moving {
             let due = self.now + self.network.time_of(bytes.len());
-            self.plan_event(due, Event::Arrive { link: at, to_engine });
+            self.schedule(due, Event::Arrive { link: at, to_engine });
         }
         if to_engine {
             if !self.links[at].is_closing {
@@ -608,11 +610,11 @@ impl World {
             }
             self.flush_peer(at);
         } else {
-            self.hand_to_peer(at, peer, &bytes);
+            self.deliver_to_peer(at, peer, &bytes);
             if is_over {
-                // The peer closes, too.
+                // The peer closes the stream too.
                 let conn = self.links[at].conn;
-                self.lose(at);
+                self.remove_link(at);
                 self.engine.handle_released(self.now, conn);
             } else {
                 self.flush_engine(at);
@@ -620,19 +622,19 @@ impl World {
         }
     }
 
-    fn hand_to_peer(&mut self, at: usize, peer: Peer, bytes: &[u8]) {
+    fn deliver_to_peer(&mut self, at: usize, peer: Peer, bytes: &[u8]) {
         let violation = match peer {
             Peer::Client(client) => {
                 self.clients[client].take(self.now, bytes);
                 self.clients[client].session.as_ref().and_then(|s| s.violation)
             }
-            Peer::Served(index) => {
+            Peer::ServerConn(index) => {
                 let served = &mut self.served[index];
                 let server = &mut self.servers[served.server];
                 let reactions = served.take(self.now, bytes, server, &mut self.received);
                 let violation = served.session.violation;
                 for (after, reaction) in reactions {
-                    self.plan_event(self.now + after, Event::React { served: index, reaction });
+                    self.schedule(self.now + after, Event::React { served: index, reaction });
                 }
                 violation
             }
@@ -647,24 +649,24 @@ impl World {
         self.flush_peer(at);
     }
 
-    /// A stream breaks: both ends are told at once, and what was on its way is lost.
+    /// Resets a stream: both ends see it at once, and data in transit is lost.
     fn reset(&mut self, at: usize) {
         if !self.links[at].is_open {
             return;
         }
         let conn = self.links[at].conn;
-        self.lose(at);
+        self.remove_link(at);
         self.engine.handle_closed(self.now, conn, CloseReason::Reset);
     }
 
-    /// A stream is gone for its peer.
-    fn lose(&mut self, at: usize) {
+    /// Removes a stream from its peer.
+    fn remove_link(&mut self, at: usize) {
         let link = &mut self.links[at];
         link.is_open = false;
         self.by_conn.remove(&link.conn);
         match link.peer {
-            Peer::Client(client) => self.clients[client].lose(self.now),
-            Peer::Served(served) => {
+            Peer::Client(client) => self.clients[client].disconnect(self.now),
+            Peer::ServerConn(served) => {
                 for (_, stream) in core::mem::take(&mut self.served[served].streams) {
                     self.received[stream.received].is_cancelled = true;
                 }
@@ -675,7 +677,7 @@ impl World {
 
     // ---- the engine ----
 
-    /// What a driver does: actions and output, until there is nothing more.
+    /// Acts as the engine's driver: processes actions and output until there are none.
     fn serve_engine(&mut self) {
         loop {
             if let Some(action) = self.engine.poll_action() {
@@ -695,31 +697,31 @@ impl World {
             Action::Connect { conn, address } => {
                 let address = address.to_string();
                 let server = self.servers.iter().position(|s| s.address == address);
-                self.note(&[5, conn.0]);
+                self.log(&[5, conn.0]);
                 self.engine.handle_connecting(self.now, conn);
                 if server.is_some_and(|s| self.servers[s].is_unreachable) {
                     return;
                 }
                 let due = self.now + self.network.latency(&mut self.rng);
-                self.plan_event(due, Event::Connected { conn, server });
+                self.schedule(due, Event::Connected { conn, server });
             }
             Action::Close { conn } => {
-                self.note(&[6, conn.0]);
+                self.log(&[6, conn.0]);
                 match self.by_conn.get(&conn).copied() {
                     Some(at) => {
                         self.links[at].is_closing = true;
                         self.flush_engine(at);
                     }
-                    // A connection that is not up yet has nothing to write.
+                    // A connection that is not established has no output.
                     None => self.engine.handle_released(self.now, conn),
                 }
             }
             // There is one worker.
             Action::Wake => {}
             Action::Abort { conn } => {
-                self.note(&[7, conn.0]);
+                self.log(&[7, conn.0]);
                 if let Some(at) = self.by_conn.get(&conn).copied() {
-                    self.lose(at);
+                    self.remove_link(at);
                 }
             }
         }
@@ -736,8 +738,8 @@ impl World {
             ..http2::Config::server()
         };
         let session = Session::new(config, self.now);
-        self.served.push(Served { server, session, streams: BTreeMap::new(), is_dying: false });
-        let link = self.link(conn, Peer::Served(self.served.len() - 1));
+        self.served.push(ServerConn { server, session, streams: BTreeMap::new(), is_dying: false });
+        let link = self.link(conn, Peer::ServerConn(self.served.len() - 1));
         self.engine.handle_connected(self.now, conn);
         self.flush_peer(link);
     }

@@ -22,7 +22,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use weft_api::{
-    ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, RecordRequest, RowsRequest, TakeRequest,
+    ApplyRequest, AtFault, EndRecordingRequest, QueryRequest, RECORDING_RETENTION_SECONDS, RecordRequest,
+    RowsRequest,
 };
 use weft_core::text::escape_lines;
 
@@ -243,7 +244,8 @@ async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
     let runtime = tokio::runtime::Handle::current();
     let begin = move |running: &Running| {
         let id = running.record(&request)?;
-        let kept = Duration::from_secs_f64(request.seconds) + Duration::from_secs(RECORDING_KEPT_SECONDS);
+        let kept =
+            Duration::from_secs_f64(request.seconds) + Duration::from_secs(RECORDING_RETENTION_SECONDS);
         runtime.spawn(async move {
             tokio::time::sleep(kept).await;
             let _ = ask(&watched, move |running| running.forget_recording(&request.link, id)).await;
@@ -254,7 +256,7 @@ async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
 }
 
 async fn take_recording(State(shared): State<Shared>, body: Bytes) -> Response {
-    let request = match serde_json::from_slice::<TakeRequest>(&body) {
+    let request = match serde_json::from_slice::<EndRecordingRequest>(&body) {
         Ok(request) => request,
         Err(error) => return bad_request(&error),
     };

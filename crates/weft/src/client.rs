@@ -5,8 +5,8 @@ use crate::fault::Fault;
 use crate::token;
 use std::time::Duration;
 use weft_api::{
-    Answer, Applied, ApplyRequest, Bundle, QueryRequest, RecordRequest, Recording, Refused, RowsRequest,
-    Status, TableTold, TakeRequest,
+    Applied, ApplyRequest, Bundle, EndRecordingRequest, QueryRequest, QueryResult, RecordRequest, Recording,
+    Refused, RowsRequest, Status, TableStatus,
 };
 use weft_core::text::escape;
 
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// The node's tables.
-    pub(crate) fn tables(&self) -> Result<Vec<TableTold>, Fault> {
+    pub(crate) fn tables(&self) -> Result<Vec<TableStatus>, Fault> {
         self.get("/v1/tables")
     }
 
@@ -65,12 +65,12 @@ impl Client {
     }
 
     /// Makes the node execute statements on its tables.
-    pub(crate) fn query(&self, request: &QueryRequest) -> Result<Outcome<Vec<Answer>>, Fault> {
+    pub(crate) fn query(&self, request: &QueryRequest) -> Result<Outcome<Vec<QueryResult>>, Fault> {
         self.post("/v1/query", request, "nothing was changed")
     }
 
     /// Inserts rows into a table of the node.
-    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Outcome<Answer>, Fault> {
+    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Outcome<QueryResult>, Fault> {
         self.post("/v1/rows", request, "nothing was changed")
     }
 
@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// The file of a recording; None if the node no longer has it.
-    pub(crate) fn take_recording(&self, request: &TakeRequest) -> Result<Option<String>, Fault> {
+    pub(crate) fn take_recording(&self, request: &EndRecordingRequest) -> Result<Option<String>, Fault> {
         let mut response = self.send("/v1/recordings/take", request)?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(RECORDING_BYTES_MAX).read_to_string();

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{
     Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Group, GroupMember, Link, Opt, PacketChain,
-    Packets, PartitionLine, Port, QueueLine, QueuePartition, Refused, Status,
+    Packets, PartitionVerdict, Port, QueuePartition, QueueVerdict, Refused, Status,
 };
 use weft_core::options::OptionDef;
 use weft_core::{Interval, Status as RpcStatus};
@@ -789,8 +789,8 @@ fn group_of(group: &GroupStats) -> Group {
 }
 
 /// Lines of queues in the API's form.
-fn lines_of(lines: &[LineTotal]) -> Vec<QueueLine> {
-    let line = |line: &LineTotal| QueueLine {
+fn lines_of(lines: &[LineTotal]) -> Vec<QueueVerdict> {
+    let line = |line: &LineTotal| QueueVerdict {
         queue: line.queue.clone(),
         version: line.version,
         line: line.line,
@@ -810,7 +810,7 @@ fn partitions_of(
     queue: impl Fn(u8) -> String,
     versions: &[u64],
 ) -> Vec<QueuePartition> {
-    let line = |line: &LineCount| PartitionLine {
+    let line = |line: &LineCount| PartitionVerdict {
         version: versions.get(usize::from(line.level)).copied().unwrap_or_default(),
         line: line.line,
         verdict: verdict_of(line.verdict).to_owned(),

@@ -11,7 +11,7 @@ use weft_core::schema::Schema;
 use weft_io::file;
 use weft_lang::ast::SchemaKind;
 use weft_lang::resolve::{Resolver, SchemaFault, SchemaLocation, SchemaSource, relative};
-use weft_schema::{Found, Source};
+use weft_schema::{ImportLookup, Source};
 
 /// The largest file of a program, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -197,9 +197,9 @@ impl Files {
         })?;
         let mut unread = None;
         let compiled = weft_schema::compile(root, &mut |path| match self.find_proto(&roots, path) {
-            Ok(Some(found)) => Found::File(found),
-            Ok(None) => Found::Missing("there is no such file".to_owned()),
-            Err(fault) => Found::Missing(unread.insert(fault).why.clone()),
+            Ok(Some(found)) => ImportLookup::File(found),
+            Ok(None) => ImportLookup::Missing("there is no such file".to_owned()),
+            Err(fault) => ImportLookup::Missing(unread.insert(fault).why.clone()),
         });
         compiled.map_err(|fault| {
             // For a file that could not be read, the cause is already noted.
@@ -211,9 +211,9 @@ impl Files {
                 }
                 false => format!("it is looked for in {}", list(&roots)),
             });
-            let place = fault.place.map(|place| {
-                let line_and_column = place.line_and_column();
-                let weft_schema::Place { source: Source { name, text }, range } = place;
+            let place = fault.location.map(|location| {
+                let line_and_column = location.line_and_column();
+                let weft_schema::Location { source: Source { name, text }, range } = location;
                 Box::new(SchemaLocation { name, text: text.to_string(), range, line_and_column })
             });
             SchemaFault { why: fault.why, help, place }
@@ -466,7 +466,14 @@ mod tests {
     /// The author of the file needs the line.
     #[test]
     fn proto_error_has_location() {
-        let files = bundle(&[("a.proto", "syntax = \"proto3\";\nmessage M {\n  strin user = 1;\n}\n")]);
+        let files = bundle(&[(
+            "a.proto",
+            "syntax = \"proto3\";\
+message M {\
+  strin user = 1;\
+}\
+",
+        )]);
         let fault = messages(&files, &source("a.proto", &[]), None).unwrap_err();
         assert_eq!((fault.why.as_str(), fault.help), ("there is no message or enum `strin`", None));
         assert_eq!(fault.place.map(|place| (place.line_and_column, place.range)), Some(((3, 3), 33..38)));

@@ -1,4 +1,4 @@
-//! The command lines of the two programs: `--name value` pairs and nothing else.
+//! Command lines of `--name value` pairs.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,8 +8,7 @@ use std::str::FromStr;
 pub struct Options(BTreeMap<String, String>);
 
 impl Options {
-    /// Reads `--name value` pairs. A name that is not in `known`, or one without a value, is an error that
-    /// says so.
+    /// Reads `--name value` pairs. A name that is not in `known`, or one without a value, is an error.
     pub fn parse(args: impl Iterator<Item = String>, known: &[&str]) -> Result<Self, String> {
         let mut options = BTreeMap::new();
         let mut args = args.peekable();
@@ -25,13 +24,13 @@ impl Options {
         Ok(Self(options))
     }
 
-    /// The value of an option, if it was given. A value that does not read as a `T` is an error.
+    /// The value of an option, if present. A value that does not parse as `T` is an error.
     pub fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| format!("`--{name} {value}` is not a value that it takes"))
     }
 
-    /// The value of an option, or `default` where it was not given.
+    /// The value of an option, or `default`.
     pub fn or<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         Ok(self.optional(name)?.unwrap_or(default))
     }
@@ -46,16 +45,16 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_read_and_defaults_fill_the_rest() {
-        // If this failed, the programs would ignore what the caller asked for.
+    fn missing_options_use_defaults() {
+        // If this failed, the programs would ignore options.
         let options = parse("--in-flight 7").unwrap();
         assert_eq!(options.or("in-flight", 1), Ok(7));
         assert_eq!(options.or("listen", "here".to_owned()), Ok("here".to_owned()));
     }
 
     #[test]
-    fn a_bad_line_is_refused_with_the_reason() {
-        // If this failed, a mistyped option would start a run with other settings than meant.
+    fn bad_option_is_refused() {
+        // If this failed, a mistyped option would start a run with other settings than intended.
         assert!(parse("--inflight 7").unwrap_err().contains("there are: --listen --in-flight"));
         assert!(parse("--listen").unwrap_err().contains("needs a value"));
         assert!(parse("--in-flight many").unwrap().or("in-flight", 1).is_err());

@@ -1,7 +1,7 @@
-//! The shop: a stock gRPC application that knows nothing of Weft.
+//! The shop: a plain gRPC application without any use of Weft.
 //!
-//! [`server`] is the cart service, [`load`] the front end that calls it; the programs `shop-cart` and
-//! `shop-frontend` are thin shells around them. The messages are those of `proto/cart.proto`.
+//! [`server`] is the cart service, and [`load`] the front end that calls it. The programs `shop-cart` and
+//! `shop-frontend` are thin wrappers. The messages are those of `proto/cart.proto`.
 
 pub mod cli;
 pub mod load;

@@ -1,4 +1,4 @@
-//! The front end: a closed loop of `Add` calls by a seeded mix of users, every one counted.
+//! The front end: a closed loop of `Add` calls by a seeded mix of users. Every call is counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,39 +15,38 @@ use tonic::{Code, Response, Status};
 use crate::pb::cart_client::CartClient;
 use crate::pb::{CartReply, CartRequest, Item};
 
-/// Calls that may be in flight at once.
+/// Maximum number of calls in flight.
 pub const IN_FLIGHT_MAX: usize = 65_536;
-/// Connections that may be open at once.
+/// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 1_024;
-/// Of a hundred calls, how many are mallory's, who may only read.
+/// The percentage of calls by mallory, who may only read.
 pub const MALLORY_PERCENT: u64 = 5;
-/// Who may only read.
+/// The user who may only read.
 const MALLORY: &str = "mallory";
-/// Latencies above this, in microseconds, count as this.
+/// Maximum recorded latency in microseconds; longer ones count as this.
 pub const LATENCY_US_MAX: u64 = 600_000_000;
-/// Object ids are drawn below this.
+/// Object ids are below this.
 pub const OBJECT_IDS: u64 = 1_000_000;
 
-/// What to call, how hard and for how long.
+/// The target, the load and the duration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `http://HOST:PORT` or `unix:PATH`.
     pub target: String,
-    /// Calls in flight, over all connections; 1 to [`IN_FLIGHT_MAX`].
+    /// Calls in flight over all connections; 1 to [`IN_FLIGHT_MAX`].
     pub n_in_flight: usize,
     /// Connections; 1 to [`CONNECTIONS_MAX`].
     pub n_connections: usize,
-    /// How long to send; the calls in flight at the end are waited for.
+    /// How long to send; then the run waits for the calls in flight.
     pub duration: Duration,
-    /// Calls a second at most, over all connections. A late call is sent at once, and never made up for by
-    /// a burst.
+    /// Maximum calls per second over all connections. A late call is sent at once; no burst makes up for lost time.
     pub rate_per_s: Option<f64>,
-    /// Decides users and object ids, so that a run can be repeated.
+    /// Determines users and object ids, so that a run can be repeated.
     pub seed: u64,
 }
 
 impl Settings {
-    /// These settings, or what is wrong with them.
+    /// Validates the settings.
     pub fn checked(self) -> Result<Self, String> {
         if !(1..=IN_FLIGHT_MAX).contains(&self.n_in_flight) {
             return Err(format!("calls in flight must be 1 to {IN_FLIGHT_MAX}"));
@@ -62,16 +61,16 @@ impl Settings {
     }
 }
 
-/// What became of the calls of a second, or of a run.
+/// The results of the calls of a second, or of a run.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Calls sent.
     pub sent: u64,
-    /// Calls that ended, with whatever status.
+    /// Calls that ended, with any status.
     pub answered: u64,
-    /// Answers that were compared with what was asked: all of them.
+    /// Answers that were compared with their requests: all of them.
     pub checked: u64,
-    /// Of those, the wrong ones: a reply to something else, or a denial of who may buy.
+    /// Wrong answers: a reply to another request, or a denial of a user who may buy.
     pub wrong: u64,
     /// Ends by gRPC status name.
     pub by_status: BTreeMap<String, u64>,
@@ -79,7 +78,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The latency in microseconds that `quantile` (0 to 1) of the answered calls stayed within.
+    /// The given quantile (0 to 1) of the answered calls' latencies, in microseconds.
     pub fn latency_us(&self, quantile: f64) -> u64 {
         self.latency_us.value_at_quantile(quantile)
     }
@@ -129,9 +128,9 @@ impl Tally {
 
 /// Calls the target until the time is up or `stop` resolves, then waits for the calls in flight.
 ///
-/// `report` gets `{"t", "sent", "answered", "checked", "wrong", "ok", "by_status", "p50_us", "p99_us"}` each
-/// second, for that second alone, and the same for the whole run with `"final": true` and `"seconds"` at the end.
-/// Errors if a connection cannot be made at the start; a call that fails later is answered, with its status.
+/// `report` gets `{"t", "sent", "answered", "checked", "wrong", "ok", "by_status", "p50_us", "p99_us"}` each second,
+/// for that second alone. At the end it gets the same for the whole run, with `"final": true` and `"seconds"`. Fails if
+/// a connection cannot be made at the start; a call that fails later counts as answered, with its status.
 pub async fn run(
     settings: &Settings,
     stop: impl Future<Output = ()>,
@@ -171,7 +170,7 @@ pub async fn run(
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the callers share; they run on one thread.
+/// The state shared by the callers, which run on one thread.
 struct Shared {
     start: Instant,
     end: Instant,
@@ -196,22 +195,22 @@ impl Shared {
         }
     }
 
-    /// One caller: a call, its answer, the next call.
+    /// A caller: a call, its answer, the next call.
     async fn call_in_turn(self: Rc<Self>, mut client: CartClient<Channel>, index: u64) {
-        let mut draws = Draws(self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ index);
+        let mut rng = Rng(self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ index);
         while self.may_send().await {
-            let request = request(&mut draws);
+            let request = request(&mut rng);
             self.tally.borrow_mut().sent += 1;
-            let asked = Asked::of(&request);
+            let expected = ExpectedReply::of(&request);
             let sent = Instant::now();
             let answer = client.add(request).await.map(Response::into_inner);
             let latency = sent.elapsed();
             let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
-            self.tally.borrow_mut().answer(code, asked.is_answered_by(&answer), latency);
+            self.tally.borrow_mut().answer(code, expected.is_answered_by(&answer), latency);
         }
     }
 
-    /// Waits for this caller's turn, if there is a rate; false once the run is over.
+    /// Waits for this caller's turn, if there is a rate. Returns false once the run is over.
     async fn may_send(&self) -> bool {
         if let Some(gap) = self.gap {
             let turn = (*self.next_send.borrow()).max(Instant::now());
@@ -222,20 +221,20 @@ impl Shared {
     }
 }
 
-/// What the answer to a request is compared with.
-struct Asked {
+/// The expected answer to a request.
+struct ExpectedReply {
     object_id: i64,
     quantity: i32,
     may_buy: bool,
 }
 
-impl Asked {
+impl ExpectedReply {
     fn of(request: &CartRequest) -> Self {
         let CartRequest { object_id, quantity, user, .. } = request;
         Self { object_id: *object_id, quantity: *quantity, may_buy: user != MALLORY }
     }
 
-    /// Whether an answer is one to this request. Errors other than a denial may come to anybody: they are counted
+    /// Whether an answer belongs to this request. Errors other than a denial can happen to any user: they are counted
     /// by their status.
     fn is_answered_by(&self, answer: &Result<CartReply, Status>) -> bool {
         match answer {
@@ -254,25 +253,25 @@ async fn connect(settings: &Settings) -> Result<Vec<Channel>, Error> {
     Ok(channels)
 }
 
-fn request(draws: &mut Draws) -> CartRequest {
-    let user = match draws.below(100) {
+fn request(rng: &mut Rng) -> CartRequest {
+    let user = match rng.below(100) {
         n if n < MALLORY_PERCENT => MALLORY,
         n if n % 2 == 0 => "alice",
         _ => "bob",
     };
     CartRequest {
         user: user.to_owned(),
-        object_id: draws.below(OBJECT_IDS) as i64,
-        quantity: 1 + draws.below(9) as i32,
+        object_id: rng.below(OBJECT_IDS) as i64,
+        quantity: 1 + rng.below(9) as i32,
         item: Some(Item { sku: "tea-250g".to_owned(), note: String::new() }),
         ..CartRequest::default()
     }
 }
 
-/// SplitMix64: a seeded sequence of which each caller has its own.
-struct Draws(u64);
+/// SplitMix64; each caller has its own seed.
+struct Rng(u64);
 
-impl Draws {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -282,7 +281,7 @@ impl Draws {
     }
 }
 
-/// The status as the gRPC specification writes it.
+/// The name of a status in the gRPC specification.
 fn status_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -310,30 +309,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_gives_one_mix_of_users() {
+    fn seed_decides_user_mix() {
         // If this failed, a run could not be repeated, or the share of denied calls would not be 5 %.
-        let draw = |seed| (0..10_000_u64).map(|i| request(&mut Draws(seed ^ (i << 8)))).collect::<Vec<_>>();
+        let draw = |seed| (0..10_000_u64).map(|i| request(&mut Rng(seed ^ (i << 8)))).collect::<Vec<_>>();
         assert_eq!(draw(7), draw(7));
         let mallory = draw(7).iter().filter(|request| request.user == "mallory").count();
         assert!((400..600).contains(&mallory), "{mallory} of 10,000");
     }
 
     #[test]
-    fn an_answer_to_something_else_is_wrong() {
-        // If this failed, a network that mixed up two calls would pass for a good one.
-        let asked = Asked { object_id: 7, quantity: 3, may_buy: true };
+    fn mismatched_reply_is_wrong() {
+        // If this failed, a network that mixes up two calls would pass.
+        let expected = ExpectedReply { object_id: 7, quantity: 3, may_buy: true };
         let reply = |object_id, quantity| Ok(CartReply { server: "cart-1".to_owned(), object_id, quantity });
-        assert!(asked.is_answered_by(&reply(7, 3)));
-        assert!(!asked.is_answered_by(&reply(8, 3)));
-        assert!(!asked.is_answered_by(&reply(7, 4)));
-        assert!(asked.is_answered_by(&Err(Status::unavailable(""))));
-        assert!(!asked.is_answered_by(&Err(Status::permission_denied(""))));
-        assert!(Asked { may_buy: false, ..asked }.is_answered_by(&Err(Status::permission_denied(""))));
+        assert!(expected.is_answered_by(&reply(7, 3)));
+        assert!(!expected.is_answered_by(&reply(8, 3)));
+        assert!(!expected.is_answered_by(&reply(7, 4)));
+        assert!(expected.is_answered_by(&Err(Status::unavailable(""))));
+        assert!(!expected.is_answered_by(&Err(Status::permission_denied(""))));
+        assert!(
+            ExpectedReply { may_buy: false, ..expected }.is_answered_by(&Err(Status::permission_denied("")))
+        );
     }
 
     #[test]
-    fn settings_out_of_range_are_refused() {
-        // If this failed, a typing error could ask for a million connections, or for no call at all.
+    fn out_of_range_setting_is_refused() {
+        // If this failed, a typing error could request a million connections, or no calls.
         let settings = Settings {
             target: String::new(),
             n_in_flight: 1,

@@ -15,14 +15,14 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::pb::cart_server::{Cart, CartServer};
 use crate::pb::{CartReply, CartRequest};
 
-/// Streams that one connection may have open at once.
+/// Maximum number of concurrent streams per connection.
 pub const STREAMS_MAX: u32 = 1024;
-/// The longest time, in milliseconds, that a caller may ask `Get` to take.
+/// Maximum delay that a caller may request of `Get`, in milliseconds.
 pub const DELAY_MS_MAX: i32 = 600_000;
-/// Replies that wait for a slow reader of `Watch` or `Chat`, in messages.
+/// Maximum number of replies that wait for a slow reader of `Watch` or `Chat`.
 pub const REPLIES_MAX: usize = 16;
 
-/// A bound socket that is not yet served. Binding and serving are apart so that a caller can learn the port.
+/// A bound socket that is not served yet. Binding is separate, so that a caller can learn the port.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP socket.
@@ -32,8 +32,8 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds `unix:PATH` or `HOST:PORT`; port 0 takes a free one. A dead socket at PATH is replaced; a live
-    /// one is an error, as is a port that is taken.
+    /// Binds `unix:PATH` or `HOST:PORT`; port 0 selects a free one. A dead socket at PATH is replaced; a live one is an
+    /// error, and so is a port in use.
     pub async fn bind(address: &str) -> std::io::Result<Self> {
         let Some(path) = address.strip_prefix("unix:").map(Path::new) else {
             return TcpListener::bind(address).await.map(Self::Tcp);
@@ -45,7 +45,7 @@ impl Listener {
         Ok(Self::Unix(UnixListener::bind(path)?, path.to_owned()))
     }
 
-    /// The address as `bind` takes it, with the port that was given.
+    /// The address in the form that `bind` accepts, with the actual port.
     pub fn address(&self) -> std::io::Result<String> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(|address| address.to_string()),
@@ -54,8 +54,8 @@ impl Listener {
     }
 }
 
-/// Serves the cart on `listener` under `name` until `stop` resolves; then takes no new call, and returns when
-/// those in flight are answered.
+/// Serves the cart on `listener` under `name` until `stop` resolves. Then accepts no new calls, and returns when those
+/// in flight are answered.
 pub async fn serve(
     listener: Listener,
     name: String,

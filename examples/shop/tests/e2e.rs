@@ -1,4 +1,4 @@
-//! The front end against the cart, in one process and over real sockets.
+//! Tests the front end against the cart, in one process and over real sockets.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ fn request(quantity: i32) -> CartRequest {
 }
 
 #[tokio::test]
-async fn every_call_that_is_sent_is_answered() {
-    // If this failed, the demo's count of lost calls would mean nothing.
+async fn every_sent_call_is_answered() {
+    // If this failed, the demo's count of lost calls would be meaningless.
     for (listen, rate_per_s) in [("127.0.0.1:0", None), ("unix:", Some(200.0))] {
         let path = std::env::temp_dir().join(format!("shop-e2e-{}.sock", std::process::id()));
         let listen = if listen == "unix:" { format!("unix:{}", path.display()) } else { listen.to_owned() };
@@ -66,7 +66,7 @@ async fn every_call_that_is_sent_is_answered() {
 }
 
 #[tokio::test]
-async fn each_kind_of_call_is_served() {
+async fn each_call_kind_is_served() {
     // If this failed, a chain could not be tried on the streaming methods.
     let cart = Cart::start("127.0.0.1:0").await;
     let mut client = CartClient::connect(cart.target.clone()).await.unwrap();
@@ -89,8 +89,8 @@ async fn each_kind_of_call_is_served() {
 }
 
 #[tokio::test]
-async fn a_call_in_flight_is_answered_when_the_server_is_told_to_stop() {
-    // If this failed, a restart of a cart would look like a call lost by the network.
+async fn stopping_server_finishes_calls() {
+    // If this failed, a restart of a cart would look like a call that the network lost.
     let cart = Cart::start("127.0.0.1:0").await;
     let mut client = CartClient::connect(cart.target.clone()).await.unwrap();
     let slow = tokio::spawn(async move { client.get(request(200)).await });
@@ -100,7 +100,7 @@ async fn a_call_in_flight_is_answered_when_the_server_is_told_to_stop() {
 }
 
 #[tokio::test]
-async fn an_absent_target_is_an_error_and_not_a_run_of_failures() {
+async fn absent_target_is_an_error() {
     // If this failed, a mistyped port would be reported as a service that fails every call.
     let settings = Settings {
         target: "http://127.0.0.1:1".to_owned(),

@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn count_within_the_share_of_all_crates_needs_no_ceiling() {
+    fn free_share_needs_no_ceiling() {
         // If this failed, each crate would need a line forever.
         assert!(Debt::default().check(&[Count { free: 3, ..count(3) }]).is_empty());
     }
 
     #[test]
-    fn line_that_is_no_ceiling_is_found() {
+    fn malformed_ceiling_is_found() {
         // If this failed, a typing error could switch a ceiling off.
         assert_eq!(debt("names a\n").1.len(), 1);
         assert_eq!(debt("names a two\n").1.len(), 1);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn package_is_the_crate_or_the_first_folder() {
+    fn package_is_crate_or_top_folder() {
         // If this failed, the faults of one crate could count for another.
         assert_eq!(package("crates/weft-ir/src/lib.rs"), "weft-ir");
         assert_eq!(package("xtask/src/main.rs"), "xtask");

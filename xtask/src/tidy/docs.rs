@@ -60,14 +60,14 @@ fn slug(title: &str) -> String {
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
-/// Each page that is made from other files says what they say now.
+/// Each generated page equals the current output of its generator.
 pub(super) fn made_pages(files: &[File], pages: &[Page]) -> Vec<Finding> {
     let is_there = |page: &Page| files.iter().any(|file| (&file.path, &file.text) == (&page.0, &page.1));
     let stale = pages.iter().filter(|page| !is_there(page));
     stale.map(|(path, _)| Finding::new(path, 0, "is out of date: run `cargo xtask book`")).collect()
 }
 
-/// Each relative link leads to a file that `exists`, asked with its path from the workspace root.
+/// Each relative link leads to a file that `exists`, which gets the path from the workspace root.
 pub(super) fn links(file: &File, exists: impl Fn(&Path) -> bool) -> Vec<Finding> {
     let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
     let is_dead = |target: &str| {
@@ -81,7 +81,7 @@ pub(super) fn links(file: &File, exists: impl Fn(&Path) -> bool) -> Vec<Finding>
         .collect()
 }
 
-/// A fenced block names its language, so that it can be checked and coloured.
+/// A fenced block names its language, so that it can be checked and highlighted.
 pub(super) fn fences(file: &File) -> Vec<Finding> {
     blocks(file)
         .filter(|block| block.language.is_empty())
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_records_are_numbered_titled_listed_and_short() {
+    fn decision_record_form_is_checked() {
         // If this failed, two records could share a number that others refer to, or a record could be lost or a diary.
         let found = |records: &[(&str, &str)]| -> Vec<String> {
             let path = |name: &str| format!("{DECISIONS}{name}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_records_are_few() {
+    fn decision_record_count_is_limited() {
         // If this failed, the records would grow into a diary that newcomers cannot read.
         let records = |n: usize| -> Vec<File> {
             (1..=n)
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_its_source_has_left_behind_is_found() {
-        // If this failed, the book could go on telling what was true once.
+    fn stale_page_is_found() {
+        // If this failed, the book could contain outdated pages.
         let files = [file("docs/a.md", "new\n"), file("docs/b.md", "old\n")];
         let pages =
             [("docs/a.md".to_owned(), "new\n".to_owned()), ("docs/b.md".to_owned(), "new\n".to_owned())];
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nowhere_is_found() {
+    fn broken_link_is_found() {
         // If this failed, a renamed file would leave readers at a dead end.
         let page = file(
             "docs/a.md",
@@ -231,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_without_a_language_is_found() {
-        // If this failed, an example could escape the checks by not saying what it is.
+    fn fence_without_language_is_found() {
+        // If this failed, an example without a language could escape the checks.
         assert!(fences(&file("a.md", "```sh\nls\n```\n")).is_empty());
         assert_eq!(fences(&file("a.md", "text\n```\nls\n```\n"))[0].line, 2);
     }
 
     #[test]
-    fn a_command_that_does_not_exist_is_found() {
-        // If this failed, the first thing that a newcomer types could fail.
+    fn unknown_command_is_found() {
+        // If this failed, a newcomer's first command could fail.
         let check =
             |text: &str| commands(&file("a.md", text), "demo: x\n\tcargo\n", &[("tidy", "", "")]).len();
         assert_eq!(check("```sh\nmake demo\ncargo xtask tidy\nls\n```\n"), 0);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_programs_are_handed_on_and_fragments_are_not() {
+    fn whole_programs_are_collected() {
         // If this failed, programs in the docs would rot unseen.
         let page = file("docs/a.md", "```sql\nSELECT 1\n```\n\n```weft\nCREATE\n```\n");
         assert_eq!(programs(&page), [("docs-a-line-5.weft".to_owned(), "CREATE\n".to_owned())]);

@@ -26,7 +26,7 @@ enum Kind {
 /// The kinds of definition for which an old name counts.
 const MODULE: &[Kind] = &[Kind::File, Kind::Module];
 const TYPE: &[Kind] = &[Kind::Type];
-/// For words that mean nothing else anywhere.
+/// For words without another meaning.
 const TYPE_OR_VARIANT: &[Kind] = &[Kind::Type, Kind::Variant];
 const FUNCTION: &[Kind] = &[Kind::Function, Kind::Constant];
 const LOWER_CASE: &[Kind] = &[Kind::File, Kind::Module, Kind::Function, Kind::Constant];
@@ -167,7 +167,7 @@ fn old_names(source: &Source<'_>) -> Vec<Finding> {
     found.collect()
 }
 
-/// What a file defines, the file itself among it.
+/// A definition in a file; the file itself is one.
 #[derive(Debug)]
 struct Definition<'a> {
     kind: Kind,
@@ -278,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn old_names_are_found_where_they_are_defined() {
-        // If this failed, a private word could come back under any kind of definition.
+    fn old_name_definition_is_found() {
+        // If this failed, a private word could return in some kind of definition.
         let text = "pub mod ahead;\npub(crate) struct Passing<'a>(&'a u8);\n\
                     fn tell_departed() {}\nenum A { Errand(u8) }\n";
         let found = old_names(&Source::new("crates/a/src/b.rs", text));
@@ -291,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn uses_and_common_words_are_no_definitions() {
-        // If this failed, the rule would be a nuisance, and be switched off.
+    fn use_of_a_word_is_no_definition() {
+        // If this failed, false findings would get the rule switched off.
         let text = "use b::Passing; // mod ahead\nlet ahead = \"fn spell()\"; x.take_up();\n\
                     enum E { Left, Place(u8) }\n";
         assert_eq!(n_found("a.rs", text), 0);
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn take_counts_for_versions_and_changes_alone() {
+    fn take_counts_for_versions_only() {
         // If this failed, the standard library's word for moving a value out would be forbidden.
         assert_eq!(n_found("a.rs", "fn take(&mut self) -> Option<u8> { None }"), 0);
         assert_eq!(n_found("a.rs", "fn take(&mut self, swap: &Swap) {}"), 1);
     }
 
     #[test]
-    fn variants_are_told_from_their_fields() {
+    fn variant_differs_from_its_field() {
         // If this failed, the type of a field would count as a variant.
         let text = " { A(Fate), #[doc = \"\"] B { c: Fate }, C = 1, }";
         let names: Vec<&str> = variants(text).into_iter().map(|(_, name)| name).collect();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_by_crate() {
+    fn count_is_per_crate() {
         // If this failed, one crate could spend the ceiling of another.
         let sources = [
             Source::new("crates/a/src/b.rs", "struct Dice;"),

@@ -1,15 +1,15 @@
-//! Which crate may depend on which: a crate exists to forbid a dependency, to isolate a heavy one, or to be a
+//! The permitted dependencies between crates: a crate exists to forbid a dependency, to isolate a heavy one, or to be a
 //! published interface.
 
 use super::Finding;
 use crate::workspace::Package;
 
-/// What a crate may depend on beside `weft-core`, which all may.
+/// The permitted dependencies of a crate, besides `weft-core`.
 struct Rule {
     name: &'static str,
-    /// Ours, without the `weft-`.
+    /// Crates of this workspace, without the `weft-`.
     ours: &'static [&'static str],
-    /// Others'; a `*` at the end stands for any ending.
+    /// Crates of others; a `*` at the end matches any ending.
     third_party: &'static [&'static str],
 }
 
@@ -91,14 +91,14 @@ const RULES: &[Rule] = &[
         third_party: &["libfuzzer-sys"],
     },
     Rule { name: "xtask", ours: &[], third_party: &["serde_json"] },
-    // A stock application: it may use what it likes, but nothing of ours.
+    // A plain application: it may use any other crates, but none of ours.
     Rule { name: "shop", ours: &[], third_party: &["*"] },
 ];
 
-/// Members that stand outside the product and may not use even `weft-core`.
+/// Members outside of the product, which may not use even `weft-core`.
 const OUTSIDERS: &[&str] = &["shop", "xtask"];
 
-/// What tests may use beside the crate's own dependencies and any crate of ours.
+/// The permitted dependencies of tests, besides the crate's own and any crate of ours.
 const DEV: &[&str] = &[
     "arbitrary",
     "bytes",
@@ -119,7 +119,7 @@ const DEV: &[&str] = &[
     "tonic",
 ];
 
-/// Every dependency stands in the table above, and every member has a row there.
+/// Every dependency is in the table above, and every member has a row there.
 pub(super) fn dependencies(packages: &[Package]) -> Vec<Finding> {
     packages.iter().flat_map(package).collect()
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_lists_is_accepted() {
+    fn listed_edge_is_accepted() {
         // If this failed, the rule would forbid the design itself.
         for (name, dependency) in [
             ("weft-engine", "weft-proto"),
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_list_is_refused() {
-        // If this failed, an edge between crates could appear without anybody deciding on it.
+    fn unlisted_edge_is_refused() {
+        // If this failed, an edge between crates could appear without a decision.
         assert_eq!(check("weft-engine", "weft-jit", false), ["weft-engine may not depend on `weft-jit`"]);
         assert_eq!(check("weft-core", "rustc-hash", false), ["weft-core may not depend on `rustc-hash`"]);
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Signs of sentences that want to be written again, in comments.
+//! Signs of sentences that should be rewritten, in comments.
 //!
-//! The signs are those of the house style that a machine can see. A small share of the comment lines of each crate may
-//! have one: each of these words has a place where it is right.
+//! The signs are those of the house style that a program can find. A small share of each crate's comment lines may have
+//! one, because each of these words has legitimate uses.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) const RULE: &str = "signs";
 const SIGNS: &[&str] =
     &["nobody", "somebody", "whoever", "wherever", "is told", "is asked", "is taken", "be it", "be they"];
 
-/// One of so many comment lines may have a sign: 0.5 %.
+/// One in this many comment lines may have a sign: 0.5 %.
 const LINES_A_SIGN: usize = 200;
 
 /// The signs in the comments of each crate.
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_found_in_comments_alone() {
+    fn sign_is_found_in_comments_only() {
         // If this failed, code and texts for users would count as comments.
         let text = "// Nobody knows.\nlet a = \"nobody\"; // is asked\n/// The worker\n\
                     /// is told of it, be it so.\nfn f() {}\n";

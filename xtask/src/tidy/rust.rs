@@ -1,22 +1,22 @@
-//! Rust source text, taken apart into code, comments and string literals, as far as the rules need it.
+//! Splits Rust source text into code, comments and string literals, as far as the rules need it.
 
-/// A Rust file in which code, comments and string literals can be searched apart.
+/// A Rust file whose code, comments and string literals can be searched separately.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     /// The path from the workspace root.
     pub(crate) path: &'a str,
-    /// The text as it stands.
+    /// The text itself.
     pub(crate) text: &'a str,
-    /// The text with comments and the insides of literals blanked; lines stay where they are.
+    /// The text with comments and the insides of literals blanked; line numbers stay.
     pub(crate) code: String,
-    /// The text with all but the comments blanked; lines stay where they are.
+    /// The text with everything except comments blanked; line numbers stay.
     pub(crate) comments: String,
-    /// Each string literal with the line that it begins on, escapes unread.
+    /// Each string literal with its first line; escapes are not decoded.
     pub(crate) strings: Vec<(usize, String)>,
 }
 
 impl<'a> Source<'a> {
-    /// Takes a file apart. Text that is not Rust gives some answer, and never fails.
+    /// Splits a file. It accepts any text.
     pub(crate) fn new(path: &'a str, text: &'a str) -> Self {
         let mut source =
             Self { path, text, code: String::new(), comments: String::new(), strings: Vec::new() };
@@ -101,7 +101,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a literal that begins with `quote` and ends at the next one that no backslash guards.
+/// The length of a literal that begins with `quote` and ends at the next unescaped one.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -126,7 +126,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(inside.find(&end).map_or(rest.len(), |at| start + at + end.len()))
 }
 
-/// Tells `'a'` and `'\n'` from the lifetime `'a`.
+/// Distinguishes `'a'` and `'\n'` from the lifetime `'a`.
 fn is_char(rest: &str) -> bool {
     let mut chars = rest.chars().skip(1);
     chars.next() == Some('\\') || chars.next() == Some('\'')
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_strings_and_code_are_told_apart() {
+    fn comments_strings_and_code_differ() {
         // If this failed, a word in a comment or a string would count as code, or code as neither.
         let text = concat!(
             "let a = \"one // \\\" two\"; // three\n",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_rust_still_ends() {
+    fn non_rust_text_still_ends() {
         // If this failed, a file that is being edited could hang or crash the check.
         for text in ["\"open", "/* open", "r##\"open\"#", "'", "'\\", "é'é'", "b\"\\", ""] {
             assert_eq!(Source::new("a.rs", text).code.chars().count(), text.chars().count(), "{text}");
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_of_the_tests_is_found() {
-        // If this failed, rules that leave tests alone would not know where they begin.
+    fn first_test_line_is_found() {
+        // If this failed, rules that skip tests would not know where tests begin.
         assert_eq!(Source::new("a.rs", "fn f() {}\n#[cfg(test)]\nmod tests {}\n").tests_line(), 2);
         assert_eq!(Source::new("a.rs", "// #[cfg(test)]\n").tests_line(), usize::MAX);
     }

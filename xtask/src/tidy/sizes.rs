@@ -2,11 +2,11 @@
 
 use super::{File, Finding};
 
-/// Documents, or their sections, with the most lines that they may have.
+/// Maximum number of lines of documents, or of their sections.
 const LINES_MAX: &[(&str, Option<&str>, usize)] =
     &[("README.md", None, 120), ("docs/performance.md", None, 250), ("CHANGELOG.md", Some("0.1.0"), 60)];
 
-/// Each document is within its size.
+/// No document exceeds its size.
 pub(super) fn documents(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, section, max) in LINES_MAX {

@@ -11,16 +11,16 @@ use crate::workspace::Workspace;
 const LINE_MAX: usize = 120;
 /// The crates that may contain `unsafe`.
 const UNSAFE_CRATES: &[&str] = &["crates/weft-io/", "crates/weft-jit/", "crates/weft-ebpf/"];
-/// Markers of unfinished work, looked for in comments in any case of letters.
+/// Markers of unfinished work in comments, in any case of letters.
 const MARKERS: &[&str] = &["todo", "fixme", "xxx", "hack"];
-/// Macros of unfinished work, looked for in code.
+/// Macros of unfinished work.
 const MACROS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
-/// Yardsticks: the benchmark measures named elements of the library against hand-written Rust of the same meaning, so
-/// each pair has to say which element it is about. Nothing that runs a network reads these names.
+/// The benchmark compares named elements of the library with hand-written Rust, so each pair names its element. No code
+/// that runs a network reads these names.
 const NAMES_ALLOWED: &[&str] =
     &["crates/weft/src/bench/elements", "crates/weft/src/bench/packets", "crates/weft/src/bench/twins"];
 
-/// A file says first what it is for; build scripts and tests may do without.
+/// A file starts with its purpose; build scripts and tests may omit it.
 pub(super) fn header(source: &Source<'_>) -> Option<Finding> {
     let path = source.path;
     let is_exempt = path.ends_with("/build.rs") || path.ends_with("/tests.rs") || path.contains("/tests/");
@@ -28,7 +28,7 @@ pub(super) fn header(source: &Source<'_>) -> Option<Finding> {
     (!is_exempt && !source.text.starts_with("//!")).then(|| Finding::new(source.path, 1, text))
 }
 
-/// rustfmt leaves long comments and strings alone; readers should not have to scroll for them.
+/// rustfmt does not wrap long comments and strings, and readers should not have to scroll.
 pub(super) fn line_length(source: &Source<'_>) -> Vec<Finding> {
     let too_long = |line: &str| line.chars().count() > LINE_MAX;
     lines(source.text)
@@ -37,7 +37,7 @@ pub(super) fn line_length(source: &Source<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// `unsafe`, and the permission for it, stay in the crates that are reviewed for it.
+/// `unsafe`, and the permission for it, are limited to the crates with reviews of unsafe code.
 pub(super) fn unsafe_code(source: &Source<'_>) -> Vec<Finding> {
     if UNSAFE_CRATES.iter().any(|folder| source.path.starts_with(folder)) {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn unsafe_code(source: &Source<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Unfinished work goes to the list of issues; what is on the main branch is finished.
+/// Unfinished work belongs in the issue tracker; the main branch has none.
 pub(super) fn leftovers(source: &Source<'_>) -> Vec<Finding> {
     let in_comments = lines(&source.comments).filter_map(|(number, line)| {
         let marker = words(line).find(|word| MARKERS.contains(&word.to_lowercase().as_str()))?;
@@ -77,7 +77,7 @@ pub(super) fn library_names<'a>(texts: impl Iterator<Item = &'a str>) -> BTreeSe
     texts.flat_map(element_names).collect()
 }
 
-/// The library has no privilege: no crate tells one of its elements by name. Tests may, and the benchmark's pairs.
+/// The library has no privilege: no crate names one of its elements. Tests and the benchmark's pairs may.
 pub(super) fn named_elements(source: &Source<'_>, names: &BTreeSet<String>) -> Vec<Finding> {
     let is_checked = source.path.starts_with("crates/")
         && source.path.contains("/src/")
@@ -124,7 +124,7 @@ pub(super) fn dead_files(workspace: &Workspace, files: &[File]) -> Vec<Finding> 
     findings
 }
 
-/// All files that the roots reach, the roots among them.
+/// All files that the roots reach, including the roots.
 fn reached(sources: &BTreeMap<&str, Source<'_>>, roots: Vec<String>) -> BTreeSet<String> {
     let is_root: BTreeSet<String> = roots.iter().cloned().collect();
     let mut reached = BTreeSet::new();
@@ -139,7 +139,7 @@ fn reached(sources: &BTreeMap<&str, Source<'_>>, roots: Vec<String>) -> BTreeSet
     reached
 }
 
-/// Where the modules that a file declares, and the files that it includes, may be.
+/// Possible paths of the modules that a file declares, and of the files that it includes.
 fn children(source: &Source<'_>, is_folder_of_itself: bool) -> Vec<String> {
     let path = Path::new(source.path);
     let beside = path.parent().unwrap_or(Path::new(""));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_header_is_found() {
+    fn file_without_header_is_found() {
         // If this failed, a reader would have to guess what a file is for.
         assert_eq!(header(&source("crates/a/src/b.rs", "//! B.\n")), None);
         assert_eq!(header(&source("crates/a/build.rs", "fn main() {}\n")), None);
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_found() {
+    fn long_line_is_found() {
         // If this failed, long comments would slip past rustfmt.
         assert!(line_length(&source("a.rs", &"é".repeat(LINE_MAX))).is_empty());
         assert_eq!(line_length(&source("a.rs", &format!("\n{}", "x".repeat(LINE_MAX + 1))))[0].line, 2);
     }
 
     #[test]
-    fn unsafe_code_outside_its_crates_is_found() {
+    fn misplaced_unsafe_is_found() {
         // If this failed, a crate without reviews of its unsafe code could break memory.
         let text = "fn f() { unsafe { g() } }\n#![allow(unsafe_code)]\n";
         assert!(unsafe_code(&source("crates/weft-io/src/a.rs", text)).is_empty());
@@ -249,14 +249,14 @@ mod tests {
 
     #[test]
     fn unfinished_work_is_found() {
-        // If this failed, a note to oneself could reach the main branch and stay.
+        // If this failed, unfinished work could reach the main branch and stay.
         assert_eq!(leftovers(&source("a.rs", "// TODO: later\nfn f() { todo!() }\n")).len(), 2);
         assert_eq!(leftovers(&source("a.rs", "fn f() { dbg!(1); }\n")).len(), 1);
         assert!(leftovers(&source("a.rs", "fn mastodon() { let a = \"TODO\"; my_dbg!(a) }\n")).is_empty());
     }
 
     #[test]
-    fn a_crate_that_names_a_library_element_is_found() {
+    fn library_name_in_crate_is_found() {
         // If this failed, an element of the library could do what a user's own element cannot.
         let library = ["-- CREATE ELEMENT no\nCREATE OR REPLACE ELEMENT acl ON rpc AS"];
         let names = library_names(library.into_iter());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_no_module_reaches_is_found() {
+    fn orphan_file_is_found() {
         // If this failed, code that is never compiled could look as if it were tested.
         let files = files(&[
             ("crates/a/src/lib.rs", "//! A.\nmod b;\npub mod c;\nmod tests {\n    mod d;\n}\n"),

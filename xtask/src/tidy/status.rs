@@ -13,9 +13,9 @@ const TABLE: &str = "docs/status.md";
 const PROOFS: &str = "docs/status.toml";
 /// The longest line of the table, in characters.
 const LINE_MAX: usize = 160;
-/// The header of the tables whose rows are capabilities.
+/// The header of tables of capabilities.
 const HEADER: &str = "| capability | state | page |";
-/// What a proof may be.
+/// The kinds of proof.
 const KEYS: &[&str] = &["tests", "programs", "fuzz", "commands"];
 const FUZZ_TARGETS: &str = "fuzz/fuzz_targets";
 
@@ -31,7 +31,7 @@ struct Row<'a> {
 #[derive(Debug, Default)]
 struct Proofs {
     line: usize,
-    /// Each proof with its line, by the key that it stands under.
+    /// Each proof with its line, by its key.
     by_key: BTreeMap<String, Vec<(usize, String)>>,
 }
 
@@ -144,7 +144,7 @@ fn read_proofs(text: &str, findings: &mut Vec<Finding>) -> BTreeMap<String, Proo
     sections
 }
 
-/// What is wrong with a proof, if it does not exist.
+/// The error for a proof that does not exist.
 fn missing(
     key: &str,
     proof: &str,
@@ -243,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn proof_that_does_not_exist_is_found() {
-        // If this failed, a renamed test would leave the table pointing to nowhere.
+    fn missing_proof_is_found() {
+        // If this failed, a renamed test would leave a dead reference in the table.
         for (old, new, hint) in [
             ("b.rs::f_works", "b.rs::g_works", "there is no"),
             ("b.rs::f_works", "b.rs::f_work", "there is no"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn long_line_and_unknown_state_are_found() {
+    fn long_text_and_bad_state_are_found() {
         // If this failed, the table could become a diary again.
         assert!(found(&format!("{PAGE}{}\n", "é".repeat(LINE_MAX + 1)), LIST)[0].contains("longer than"));
         assert!(found(&PAGE.replace("| works |", "| mostly |"), LIST)[0].contains("the state is"));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_list_is_found() {
+    fn malformed_status_file_is_found() {
         // If this failed, a typing error could hide a proof from the check.
         assert!(found(PAGE, &format!("{LIST}nonsense\n"))[0].contains("write"));
         assert!(found(PAGE, &LIST.replace("fuzz =", "fuzzy ="))[0].contains("the keys are"));

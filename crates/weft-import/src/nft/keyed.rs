@@ -1,4 +1,4 @@
-//! Tests of rules: a key, or several, and the values that they are to have.
+//! The tests of rules: one or more keys, and the values that they must have.
 
 use super::{Decision, Draft, Element, Family, Key, Kind, Read, Reader, Rule, Side, Table, Token, Values};
 use crate::names;
@@ -33,31 +33,31 @@ impl<'a> Reader<'a> {
         };
         if let Some(other) = elements.iter().find(|element| element.values.len() != keys.len()) {
             let reason = match keys.len() {
-                1 => "pairs as `a . b` are read behind a pair of keys",
-                _ => "of so many keys, an element has a value of each, with `.` between",
+                1 => "a concatenation `a . b` needs a concatenation of keys",
+                _ => "an element needs a value for each key, separated by `.`",
             };
             return Err(other.values[0].fault(reason));
         }
-        let told = elements.iter().find_map(|element| element.does.as_ref().filter(|_| !is_map));
-        if let Some((at, _)) = told {
-            return Err(at.fault("a verdict is read of an element behind `vmap`"));
+        let found = elements.iter().find_map(|element| element.verdict.as_ref().filter(|_| !is_map));
+        if let Some((at, _)) = found {
+            return Err(at.fault("an element has a verdict only after `vmap`"));
         }
         if let ([(key, key_at)], false) = (&keys[..], is_map) {
             let values: Vec<Token<'a>> = elements.iter().map(|element| element.values[0]).collect();
             return self.narrow(&mut draft.rule, *key, key_at, &values, negated);
         }
         if negated {
-            return Err(at.fault("`!=` is not read of pairs"));
+            return Err(at.fault("`!=` is not supported for concatenations"));
         }
         if draft.alternatives.is_some() {
-            return Err(first.fault("pairs and maps are read once in a rule"));
+            return Err(first.fault("a rule may have one concatenation or map"));
         }
         draft.has_map |= is_map;
         draft.alternatives = Some(self.alternatives(&keys, &elements, (at, is_map))?);
         Ok(())
     }
 
-    /// What each of the elements asks for.
+    /// The conditions of each element.
     fn alternatives(
         &self,
         keys: &[(Key, Token<'a>)],
@@ -65,21 +65,20 @@ impl<'a> Reader<'a> {
         (at, is_map): (Token<'a>, bool),
     ) -> Read<Vec<(Rule, Option<Decision>)>> {
         let (mut alternatives, mut known) = (Vec::new(), BTreeSet::new());
-        for Element { values, does } in elements {
+        for Element { values, verdict } in elements {
             if !known.insert(values.iter().map(|value| value.text).collect::<Vec<_>>()) {
-                return Err(values[0].fault(format!("`{}` is there twice", values[0].text)));
+                return Err(values[0].fault(format!("`{}` is given twice", values[0].text)));
             }
             let mut rule = Rule::default();
             for ((key, key_at), value) in keys.iter().zip(values) {
                 self.narrow(&mut rule, *key, key_at, &[*value], false)?;
             }
-            match (does, is_map) {
+            match (verdict, is_map) {
                 (None, true) => {
-                    let reason =
-                        format!("`{}` stands there without what becomes of such packets", values[0].text);
+                    let reason = format!("`{}` has no verdict", values[0].text);
                     return Err(at.fault(reason));
                 }
-                // They go on, as packets without an element do.
+                // Packets of this element go on, like packets without an element.
                 (Some((_, None)), _) => {}
                 (Some((_, decision)), _) => alternatives.push((rule, decision.clone())),
                 (None, false) => alternatives.push((rule, None)),
@@ -88,7 +87,7 @@ impl<'a> Reader<'a> {
         Ok(alternatives)
     }
 
-    /// A range of ports from one on, or up to one: `>= 1024`.
+    /// A range of ports that is open at one end: `>= 1024`.
     fn beyond(&mut self) -> Read<Option<(u16, u16)>> {
         let at = self.token();
         let is_below = match at.text {
@@ -101,7 +100,7 @@ impl<'a> Reader<'a> {
         let value = self.value()?;
         let (port, other) = names::ports(&value, value.text, '-')?;
         if port != other {
-            return Err(value.fault("one port is to follow"));
+            return Err(value.fault("expected a single port"));
         }
         let range = match (is_below, is_included) {
             (true, true) => Some((0, port)),
@@ -112,7 +111,7 @@ impl<'a> Reader<'a> {
         range.map(Some).ok_or_else(|| value.fault("there is no such port"))
     }
 
-    /// What a test asks about, which begins with this word, and where it says so.
+    /// The key that begins with this word, and its position.
     fn key(&mut self, rule: &mut Rule, first: Token<'a>) -> Read<(Key, Token<'a>)> {
         let key = match first.text {
             "ip" => self.header(rule, false)?,
@@ -127,7 +126,7 @@ impl<'a> Reader<'a> {
             "iif" | "iifname" => Key::In,
             "oif" | "oifname" => Key::Out,
             "ct" => self.state()?,
-            other => return Err(first.fault(format!("`{other}` is not read in a rule"))),
+            other => return Err(first.fault(format!("`{other}` is not supported in a rule"))),
         };
         Ok((key, self.tokens[self.at - 1]))
     }
@@ -140,8 +139,9 @@ impl<'a> Reader<'a> {
             "daddr" => Ok(Key::Address(Side::Destination, is_v6)),
             "protocol" if !is_v6 => Ok(Key::Protocol),
             "nexthdr" if is_v6 => Ok(Key::NextHeader),
-            other => Err(field
-                .fault(format!("the field `{other}` is not read: only saddr, daddr, protocol and nexthdr"))),
+            other => Err(field.fault(format!(
+                "the field `{other}` is not supported: only saddr, daddr, protocol and nexthdr"
+            ))),
         }
     }
 
@@ -151,7 +151,9 @@ impl<'a> Reader<'a> {
             "sport" => Side::Source,
             "dport" => Side::Destination,
             other => {
-                return Err(field.fault(format!("the field `{other}` is not read: only sport and dport")));
+                return Err(
+                    field.fault(format!("the field `{other}` is not supported: only sport and dport"))
+                );
             }
         };
         if !protocols.is_empty() {
@@ -165,7 +167,9 @@ impl<'a> Reader<'a> {
         let key = match field.text {
             "type" => Key::Icmp(is_v6),
             "code" => Key::IcmpCode(is_v6),
-            other => return Err(field.fault(format!("the field `{other}` is not read: only type and code"))),
+            other => {
+                return Err(field.fault(format!("the field `{other}` is not supported: only type and code")));
+            }
         };
         rule.only(if is_v6 { Family::V6 } else { Family::V4 });
         rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
@@ -178,7 +182,7 @@ impl<'a> Reader<'a> {
             "l4proto" => Ok(Key::Protocol),
             "iif" | "iifname" => Ok(Key::In),
             "oif" | "oifname" => Ok(Key::Out),
-            other => Err(key.fault(format!("`meta {other}` is not read"))),
+            other => Err(key.fault(format!("`meta {other}` is not supported"))),
         }
     }
 
@@ -186,7 +190,7 @@ impl<'a> Reader<'a> {
         let key = self.next();
         match key.is("state") {
             true => Ok(Key::State),
-            false => Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text))),
+            false => Err(key.fault(format!("`ct {}` is not supported: only `ct state`", key.text))),
         }
     }
 
@@ -195,12 +199,12 @@ impl<'a> Reader<'a> {
         match family.text {
             "ipv4" => rule.only(Family::V4),
             "ipv6" => rule.only(Family::V6),
-            _ => return Err(family.fault("ipv4 or ipv6 is to follow")),
+            _ => return Err(family.fault("expected ipv4 or ipv6")),
         }
         Ok(())
     }
 
-    /// Only packets that have one of these values there, or none of them.
+    /// Restricts the rule to packets whose key has one of these values, or none of them.
     fn narrow(
         &self,
         rule: &mut Rule,
@@ -247,7 +251,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each perhaps with `!=`, `! syn`, and
+    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each with an optional `!=`; also `! syn` and
     /// `{ syn, syn | ack }`.
     pub(super) fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") {
@@ -256,7 +260,7 @@ impl<'a> Reader<'a> {
             let is_told = negated || self.eat("=");
             self.eat("=");
             if !is_told && !self.token().is("{") {
-                return Err(at.fault("`==` or `!=` is to follow"));
+                return Err(at.fault("expected `==` or `!=`"));
             }
             return self.flag_sets(rule, mask, negated);
         }
@@ -277,7 +281,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What these flags are: one value, or one of those in `{ }`.
+    /// The value of these flags: one value, or one of the values in `{ }`.
     fn flag_sets(&mut self, rule: &mut Rule, mask: u8, negated: bool) -> Read<()> {
         let open = self.token();
         let all = match self.eat("{") {
@@ -289,17 +293,17 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Names of flags with `|` between, or `,` where that is no list of such, perhaps in parentheses.
+    /// Names of flags, separated by `|`, or by `,` outside of a list, with optional parentheses.
     fn flag_names(&mut self, by_comma: bool) -> Read<u8> {
         let (mut bits, mut depth) = (0, 0_i32);
         loop {
             let token = self.next();
             if !matches!(token.kind, Kind::Word) {
-                return Err(token.fault("a flag of TCP is to follow"));
+                return Err(token.fault("expected a TCP flag"));
             }
             for name in token.text.split(['(', ')', '|']).filter(|name| !name.is_empty()) {
                 let flag = names::tcp_flag(name);
-                bits |= flag.ok_or_else(|| token.fault(format!("`{name}` is no flag of TCP")))?;
+                bits |= flag.ok_or_else(|| token.fault(format!("`{name}` is not a TCP flag")))?;
             }
             let count = |of: char| token.text.matches(of).count() as i32;
             depth += count('(') - count(')');
@@ -312,8 +316,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. None of a set that is empty: nothing is in it, so
-    /// that the rule is for no packet, or, with `!=`, the test for any.
+    /// The values of a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. `None` for an empty set, which contains no value:
+    /// the rule matches no packet, or with `!=`, any packet.
     fn values(&mut self, rule: &mut Rule, table: Table<'a>, is_map: bool) -> Read<Option<Values<'a>>> {
         let negated = !is_map && self.eat("!=");
         let is_exact = negated || (!is_map && self.eat("="));
@@ -323,34 +327,34 @@ impl<'a> Reader<'a> {
             self.elements(first)?
         } else if let Some(name) = first.text.strip_prefix('@') {
             self.at += 1;
-            match self.known.sets.get(&(table, name)) {
+            match self.index.sets.get(&(table, name)) {
                 Some(Some(elements)) if elements.is_empty() => {
                     rule.is_never |= !negated;
                     return Ok(None);
                 }
                 Some(Some(elements)) => elements.clone(),
-                Some(None) => return Err(first.fault(format!("the set `{name}` is not read"))),
+                Some(None) => return Err(first.fault(format!("the set `{name}` is not supported"))),
                 None => {
                     return Err(first.fault(format!("there is no set `{name}` in table `{}`", table.name)));
                 }
             }
         } else if first.is("map") || is_map {
-            return Err(first.fault("maps are read behind `vmap`, in `{ }` or by their name"));
+            return Err(first.fault("a map follows `vmap`, in `{ }` or by name"));
         } else {
             let one = |reader: &mut Self| {
                 let mut values = vec![reader.value()?];
                 while reader.eat(".") {
                     values.push(reader.value()?);
                 }
-                Ok(Element { values, does: None })
+                Ok(Element { values, verdict: None })
             };
             let mut elements = vec![one(self)?];
             while self.eat(",") {
                 elements.push(one(self)?);
             }
             if is_exact && elements.len() > 1 {
-                // Of `ct state != new,established` both would have to be there at once.
-                return Err(first.fault("several values behind `!=` or `==` are read in `{ }`"));
+                // With `ct state != new,established` both would have to be set at once.
+                return Err(first.fault("write several values after `!=` or `==` in `{ }`"));
             }
             elements
         };
@@ -359,13 +363,13 @@ impl<'a> Reader<'a> {
         }
         let mut values = elements.iter().flat_map(|element| &element.values);
         if let Some(variable) = values.find(|token| token.text.starts_with('$')) {
-            return Err(variable.fault("variables are not read: give what `nft list ruleset` prints"));
+            return Err(variable.fault("variables are not supported: pass the output of `nft list ruleset`"));
         }
         Ok(Some(Values { elements, negated }))
     }
 }
 
-/// Addresses, networks and ranges of them.
+/// Addresses, networks and address ranges.
 fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
     let mut nets = Vec::new();
     for token in values {
@@ -376,13 +380,13 @@ fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
         let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
         let what = if is_v6 { "IPv6" } else { "IPv4" };
         nets.extend(read.ok_or_else(|| {
-            token.fault(format!("`{}` is no {what} address, network or range", token.text))
+            token.fault(format!("`{}` is not an {what} address, network or range", token.text))
         })?);
     }
     Ok(nets)
 }
 
-/// That these are names of interfaces, and neither indexes nor operators.
+/// Checks that these are interface names, and neither indexes nor operators.
 fn interfaces(names: &[Token<'_>]) -> Read<()> {
     let is_name = |token: &Token<'_>| match token.kind {
         Kind::Text => !token.text.contains('\\'),
@@ -392,7 +396,7 @@ fn interfaces(names: &[Token<'_>]) -> Read<()> {
         }
     };
     match names.iter().find(|token| !is_name(token)) {
-        Some(token) => Err(token.fault(format!("`{}` is no name of an interface", token.text))),
+        Some(token) => Err(token.fault(format!("`{}` is not an interface name", token.text))),
         None => Ok(()),
     }
 }

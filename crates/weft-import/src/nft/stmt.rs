@@ -1,11 +1,11 @@
-//! Statements of rules: verdicts, what decides nothing, and what is left out with a warning.
+//! The statements of rules: verdicts, statements without an effect, and statements that are left out with a warning.
 
 use super::{Decision, Draft, Family, Kind, Read, Reader, Rule, Table, Token};
 use crate::chains::Decision::{Goto, Jump, Of, Return};
 use crate::names::answer;
 use crate::rule::{self, Answer, Verdict};
 
-/// What makes other addresses of packets: it stands in chains of type nat.
+/// Address translations, which belong into chains of type nat.
 const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy"];
 /// Options of `log` with a value.
 const OF_LOG: [&str; 6] = ["prefix", "level", "group", "flags", "snaplen", "queue-threshold"];
@@ -15,7 +15,7 @@ impl<'a> Reader<'a> {
     pub(super) fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
         let token = self.next().closed()?;
         if token.kind != Kind::Word {
-            return Err(token.fault(format!("`{}` is not read in a rule", token.text)));
+            return Err(token.fault(format!("`{}` is not supported in a rule", token.text)));
         }
         match token.text {
             "counter" if self.eat("name") => self.value().map(drop),
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
             }
             "continue" => Ok(()),
             "reject" => self.reject(draft),
-            // Packets that a flow table forwards have been let pass.
+            // Packets that a flow table forwards are accepted.
             "flow" if self.eat("add") || self.eat("offload") => self.value().map(drop),
             "tcp" if self.token().is("flags") => {
                 let at = self.next();
@@ -41,11 +41,11 @@ impl<'a> Reader<'a> {
             "ct" if self.eat("status") => self.status(&mut draft.rule),
             "fib" => self.fib(draft, token),
             other if TRANSLATES.contains(&other) => Err(token.fault(format!(
-                "`{other}` makes other addresses, and stands in a chain of type nat: a filter decides what passes"
+                "`{other}` translates addresses, and belongs in a chain of type nat: a filter cannot translate"
             ))),
             other => match self.decision(other)? {
                 Some(decision) => {
-                    draft.does = Some(decision);
+                    draft.decision = Some(decision);
                     Ok(())
                 }
                 None => self.keyed(draft, table, token),
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a verdict says; None if it is none. The name of a chain is behind.
+    /// The meaning of a verdict; `None` if the text is none. Reads the chain's name too.
     pub(super) fn decision(&mut self, text: &str) -> Read<Option<Decision>> {
         Ok(Some(match text {
             "accept" => Of(Verdict::Accept, Answer::default()),
@@ -65,12 +65,12 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// The name of a chain that there is.
+    /// The name of an existing chain.
     fn chain_name(&mut self) -> Read<String> {
         let at = self.value()?;
         let Some(table) = self.table else { return Ok(at.text.to_owned()) };
-        // All are known when the text was looked through once.
-        if !self.is_first && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
+        // Only the second pass knows all chains.
+        if !self.is_first && !self.index.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
         {
             return Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name)));
         }
@@ -92,13 +92,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A rate up to which, or with `over` beyond which, the rule holds. Rows know none: it holds always, or never.
+    /// A rate limit, or with `over` its opposite. Rows have no rates: the rule holds always, or never.
     fn limit(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if self.eat("name") {
             self.value()?;
         } else {
             if !self.eat("rate") {
-                return Err(self.token().fault("`rate` or `name` is to follow"));
+                return Err(self.token().fault("expected `rate` or `name`"));
             }
             draft.is_over = self.eat("over");
             // `5/second`, `10 mbytes/second`
@@ -115,21 +115,21 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Says what becomes of a rule with a limit, which is known when all of it was read.
+    /// Resolves a rule with a rate limit, once all of the rule is read.
     pub(super) fn without_limit(&mut self, draft: &mut Draft<'a>) {
         let Some(at) = draft.limit else { return };
-        if draft.does.is_none() && !draft.has_map {
+        if draft.decision.is_none() && !draft.has_map {
             return;
         }
         draft.rule.is_never |= draft.is_over;
         self.list.warnings.push(at.fault(match draft.is_over {
-            true => "no rate is kept: the rule, which is for what is over it, is left out",
-            false => "no rate is kept: the rule holds for what is over it as well",
+            true => "rates are not supported: the rule, which applies above the rate, is left out",
+            false => "rates are not supported: the rule also applies above the rate",
         }));
     }
 
-    /// `reject with icmpx admin-prohibited`: how it is refused says what is, and nft prints `meta nfproto ipv6 reject`
-    /// as `reject with icmpv6 port-unreachable`.
+    /// `reject with icmpx admin-prohibited`. The kind of the reply implies the protocol: nft prints
+    /// `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
     fn reject(&mut self, draft: &mut Draft<'a>) -> Read<()> {
         let (mut verdict, mut with) = (Verdict::Reject, Answer::default());
         if self.eat("with") {
@@ -144,44 +144,44 @@ impl<'a> Reader<'a> {
                     draft.rule.protocols(&[rule::TCP], false);
                     verdict = Verdict::Reset;
                 }
-                other => return Err(kind.fault(format!("`{other} {}` is no way to refuse", named.text))),
+                other => return Err(kind.fault(format!("`{other} {}` is not a way to reject", named.text))),
             }
             if verdict == Verdict::Reject {
                 with = answer(kind.text, &named)?;
             }
         }
-        draft.does = Some(Of(verdict, with));
+        draft.decision = Some(Of(verdict, with));
         Ok(())
     }
 
-    /// Whether it is a field or a mark that the rule sets: `meta mark set 0x1`.
+    /// Whether the rule sets this field or mark: `meta mark set 0x1`.
     fn is_set_behind(&self) -> bool {
         self.tokens.get(self.at + 1).is_some_and(|token| token.is("set"))
     }
 
-    /// What a rule sets of packets decides nothing.
+    /// Skips an assignment to a packet, which decides nothing.
     fn sets(&mut self, of: Token<'a>) -> Read<()> {
         let field = self.next();
         self.at += 1;
         self.value()?;
         let behind = self.token();
         if ["&", "|", "^", "and", "or", "xor", "<<", ">>"].contains(&behind.text) {
-            return Err(behind.fault("what is computed is not read: only one value"));
+            return Err(behind.fault("computed values are not supported: only a single value"));
         }
         if !field.is("nftrace") {
-            let what = format!("`{} {} set` is left out: packets keep what they have", of.text, field.text);
+            let what = format!("`{} {} set` is left out: packets keep their value", of.text, field.text);
             self.list.warnings.push(of.fault(what));
         }
         Ok(())
     }
 
-    /// One value, or those in `{ }`.
+    /// One value, or the values in `{ }`.
     fn one_or_braced(&mut self) -> Read<Vec<Token<'a>>> {
         let open = self.token();
         if self.eat("{") { self.in_braces(open, Self::value) } else { Ok(vec![self.value()?]) }
     }
 
-    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`: nothing marks packets here, so that all have 0.
+    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`. All packets have mark 0 here.
     fn mark(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") || self.eat("and") {
             self.value()?;
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         for value in values {
             let digits = value.text.strip_prefix("0x").unwrap_or(value.text);
             let number = u32::from_str_radix(digits, 16);
-            has_zero |= number.map_err(|_| value.fault(format!("`{}` is no mark", value.text)))? == 0;
+            has_zero |= number.map_err(|_| value.fault(format!("`{}` is not a mark", value.text)))? == 0;
         }
         rule.is_never |= has_zero == negated;
         self.list.warnings.push(at.fault(rule::UNMARKED));
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
     fn option(&mut self, at: Token<'a>) -> Read<()> {
         let words: Vec<&str> = (1..4).filter_map(|nth| Some(self.tokens.get(self.at + nth)?.text)).collect();
         if words != ["maxseg", "size", "set"] {
-            return Err(at.fault("options of TCP are not read: only `maxseg size set`"));
+            return Err(at.fault("TCP options are not supported: only `maxseg size set`"));
         }
         self.at += 4;
         if self.eat("rt") {
@@ -214,11 +214,11 @@ impl<'a> Reader<'a> {
         } else {
             self.value()?;
         }
-        self.list.warnings.push(at.fault("the MSS that is asked for is left as it is"));
+        self.list.warnings.push(at.fault("the MSS is not changed"));
         Ok(())
     }
 
-    /// `ct status dnat`: nothing is translated here, so that no packet has it.
+    /// `ct status dnat`. This program has no address translation, so no packet has this status.
     fn status(&mut self, rule: &mut Rule) -> Read<()> {
         let negated = self.eat("!=");
         let is_braced = self.token().is("{");
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         }
         match names.iter().find(|name| !["dnat", "snat"].contains(&name.text)) {
             Some(other) => {
-                Err(other.fault(format!("the status `{}` is not read: only dnat and snat", other.text)))
+                Err(other.fault(format!("the status `{}` is not supported: only dnat and snat", other.text)))
             }
             None => {
                 rule.is_never |= !negated;
@@ -240,16 +240,16 @@ impl<'a> Reader<'a> {
     /// `fib daddr type { local, broadcast }`
     fn fib(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if !(self.eat("daddr") && self.eat("type")) {
-            return Err(at.fault("of routes only `fib daddr type` is read"));
+            return Err(at.fault("of `fib` only `fib daddr type` is supported"));
         }
         let negated = self.eat("!=");
         let names = self.one_or_braced()?;
         let sorts = rule::AddressSorts::of(&names, negated, &self.hook.name)?;
         self.list.warnings.extend(sorts.is_guessed().then(|| at.fault(rule::GUESSED)));
         match draft.rule.family {
-            Family::Any if draft.alternatives.is_some() => {
-                Err(at.fault("say `meta nfproto` in front of it: with pairs and maps it is read of one IP"))
-            }
+            Family::Any if draft.alternatives.is_some() => Err(
+                at.fault("write `meta nfproto` in front of it: concatenations and maps need one IP version")
+            ),
             Family::Any => {
                 let of = |family: Family| {
                     let mut rule = Rule { family, ..Rule::default() };

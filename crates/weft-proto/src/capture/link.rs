@@ -1,15 +1,15 @@
-//! What the packets of a capture begin with, and where the network layer is behind that.
+//! Link headers of captured packets, and the position of the network layer after them.
 //!
 //! Sources: draft-ietf-opsawg-pcaplinktype and the pages that its registry names; IEEE 802.11-2020 section 9.2; IEEE
 //! 802-2014 section 9 (SNAP); RFC 1662 (PPP); RFC 2516 (PPPoE); radiotap.org; Linux `nfnetlink_log.h`.
 
 use core::ops::Range;
 
-/// What the packets of an interface begin with. The numbers are those of the registry.
+/// The link type of an interface. The numbers are those of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkType(pub u16);
 
-/// The EtherType of what is behind a link header, and which bytes it has.
+/// The EtherType after a link header, and the range of its bytes.
 type Network = (u16, Range<usize>);
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -18,15 +18,15 @@ const ETHERTYPE_MPLS: u16 = 0x8847;
 const ETHERTYPE_MPLS_UPSTREAM: u16 = 0x8848;
 
 impl LinkType {
-    /// BSD loopback: the address family in the byte order of the machine.
+    /// BSD loopback: the address family in the machine's byte order.
     pub const NULL: Self = Self(0);
     /// An Ethernet header.
     pub const ETHERNET: Self = Self(1);
-    /// PPP, with the address and control bytes of HDLC in front or without.
+    /// PPP, with or without the address and control bytes of HDLC.
     pub const PPP: Self = Self(9);
-    /// PPP on a serial line: as HDLC has it, or Cisco HDLC.
+    /// PPP on a serial line: in HDLC or Cisco HDLC framing.
     pub const PPP_HDLC: Self = Self(50);
-    /// The header of PPPoE, without that of Ethernet.
+    /// The PPPoE header, without the Ethernet header.
     pub const PPP_ETHER: Self = Self(51);
     /// An IPv4 or IPv6 header.
     pub const RAW: Self = Self(101);
@@ -38,29 +38,29 @@ impl LinkType {
     pub const LOOP: Self = Self(108);
     /// Linux "cooked" capture, version 1.
     pub const LINUX_SLL: Self = Self(113);
-    /// IEEE 802.11 behind what the radio says of it.
+    /// IEEE 802.11 after the radiotap header.
     pub const RADIOTAP: Self = Self(127);
-    /// PPP as pppd has it: a direction in the place of the address.
+    /// PPP in the form of pppd: a direction instead of the address.
     pub const PPP_PPPD: Self = Self(166);
-    /// PPP behind a direction.
+    /// PPP after a direction byte.
     pub const PPP_WITH_DIRECTION: Self = Self(204);
-    /// Cisco HDLC behind a direction.
+    /// Cisco HDLC after a direction byte.
     pub const C_HDLC_WITH_DIRECTION: Self = Self(205);
-    /// Labels of MPLS.
+    /// MPLS labels.
     pub const MPLS: Self = Self(219);
     /// An IPv4 header.
     pub const IPV4: Self = Self(228);
     /// An IPv6 header.
     pub const IPV6: Self = Self(229);
-    /// What a rule of a Linux firewall has logged.
+    /// A log message of a Linux firewall rule.
     pub const NFLOG: Self = Self(239);
     /// Linux "cooked" capture, version 2.
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// Raw IP in files of old systems, where the number of the registry was not used.
+    /// Raw IP in files of old systems, which did not use the registry's number.
     const OLD_RAW: [Self; 2] = [Self(12), Self(14)];
 
-    /// Those that [`LinkType::network`] knows, and what they are called.
+    /// The link types that [`LinkType::network`] supports, with their names.
     const KNOWN: [(Self, &'static str); 21] = [
         (Self::NULL, "BSD loopback"),
         (Self::ETHERNET, "Ethernet"),
@@ -85,14 +85,13 @@ impl LinkType {
         (Self::LINUX_SLL2, "Linux cooked"),
     ];
 
-    /// [`LinkType::network`] can look behind this link header.
+    /// Whether [`LinkType::network`] supports this link header.
     pub fn is_known(self) -> bool {
         Self::KNOWN.iter().any(|(known, _)| *known == self)
     }
 
-    /// The EtherType of what is behind the link header, and where that is. `None`: it is no link type that is known
-    /// here, the packet is shorter than its header, or nothing of a network is in it, as in the management frames of
-    /// 802.11.
+    /// The EtherType after the link header, and the range of its bytes. `None`: the link type is not supported, the
+    /// packet is shorter than its header, or it has no network layer, such as a management frame of 802.11.
     pub fn network(self, packet: &[u8]) -> Option<Network> {
         let end = packet.len();
         let typed = |at: usize, header: usize| Some((word(packet, at)?, header..end));
@@ -135,7 +134,7 @@ fn little(packet: &[u8], at: usize) -> Option<u16> {
     packet.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
 }
 
-/// An address family in either byte order: no family is so large that the orders could be confused.
+/// An address family in either byte order: no family number is large enough to confuse the orders.
 fn bsd_family(packet: &[u8]) -> Option<u16> {
     let family: [u8; 4] = *packet.first_chunk()?;
     let family = u32::from_le_bytes(family).min(u32::from_be_bytes(family));
@@ -147,7 +146,7 @@ fn bsd_family(packet: &[u8]) -> Option<u16> {
     }
 }
 
-/// PPP, from its protocol number on, of which the upper byte may be left out where that is 0.
+/// PPP from its protocol number on. The number's upper byte may be absent if it is 0.
 fn ppp(packet: &[u8], at: usize) -> Option<Network> {
     let first = *packet.get(at)?;
     let (protocol, bytes) = if first & 1 == 1 { (u16::from(first), 1) } else { (word(packet, at)?, 2) };
@@ -161,22 +160,22 @@ fn ppp(packet: &[u8], at: usize) -> Option<Network> {
     Some((ethertype, at + bytes..packet.len()))
 }
 
-/// A session of PPPoE; in its discovery there is no PPP.
+/// A PPPoE session frame; discovery frames contain no PPP.
 fn pppoe(packet: &[u8]) -> Option<Network> {
     let (header, length) = (word(packet, 0)?, usize::from(word(packet, 4)?));
     let (ethertype, range) = ppp(packet, 6).filter(|_| header == 0x1100)?;
     Some((ethertype, range.start..range.end.min(6 + length)))
 }
 
-/// LLC with SNAP, which says an EtherType.
+/// LLC with SNAP, which contains an EtherType.
 fn snap(packet: &[u8], range: Range<usize>) -> Option<Network> {
     let header = packet.get(range.clone())?.first_chunk::<8>()?;
-    // The organisation is 0, or that of bridge tunnels, in which AppleTalk and IPX go.
+    // The organisation is 0, or that of bridge tunnels, which carry AppleTalk and IPX.
     let is_ethertype = matches!(header[..6], [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8]);
     is_ethertype.then(|| (u16::from_be_bytes([header[6], header[7]]), range.start + 8..range.end))
 }
 
-/// A frame of data that is neither encrypted, nor a later part of one, nor several in one.
+/// An unencrypted data frame with a single, unfragmented packet.
 fn ieee802_11(packet: &[u8], range: Range<usize>, is_padded: bool) -> Option<Network> {
     let frame = packet.get(range.clone())?;
     let [control, flags] = *frame.first_chunk()?;
@@ -187,7 +186,7 @@ fn ieee802_11(packet: &[u8], range: Range<usize>, is_padded: bool) -> Option<Net
         return None;
     }
     let mut header = 24;
-    // From one access point to another: a fourth address.
+    // A frame between access points has a fourth address.
     header += if flags & 0x03 == 0x03 { 6 } else { 0 };
     if has_qos {
         let has_several = frame.get(header)? & 0x80 != 0;
@@ -203,7 +202,7 @@ fn ieee802_11(packet: &[u8], range: Range<usize>, is_padded: bool) -> Option<Net
     snap(packet, range.start + header..range.end)
 }
 
-/// The bits of the first word of radiotap, and of its flags.
+/// The bits of radiotap's first word, and of its flags.
 mod radio {
     pub(super) const TSFT: u32 = 1;
     pub(super) const FLAGS: u32 = 1 << 1;
@@ -231,13 +230,13 @@ fn radiotap(packet: &[u8]) -> Option<Network> {
     ieee802_11(packet, length..end, flags & radio::IS_PADDED != 0)
 }
 
-/// The number of what is the packet itself among what NFLOG says, and of the families of addresses.
+/// The attribute number of the packet in NFLOG, and the numbers of address families.
 const NFLOG_PAYLOAD: u16 = 9;
 const NFLOG_IPV4: u8 = 2;
 const NFLOG_IPV6: u8 = 10;
 
-/// Attributes, each with its length and number in the byte order of the machine, which nothing says: where lengths lead
-/// to a packet, it is that.
+/// Attributes, each with length and number in the machine's byte order, which is not stated: it is the order in which
+/// the lengths lead to a packet.
 fn nflog(packet: &[u8]) -> Option<Network> {
     let ethertype = match *packet.first()? {
         NFLOG_IPV4 => ETHERTYPE_IPV4,
@@ -275,7 +274,7 @@ mod tests {
     const SNAP: [u8; 8] = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
 
     #[test]
-    fn the_network_layer_is_found_behind_each_link_header() {
+    fn network_layer_follows_link_header() {
         // If this failed, captures of `tcpdump -i any` or of a tunnel could not be replayed.
         let mut sll2 = vec![0x86, 0xdd];
         sll2.resize(20, 0);
@@ -323,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_802_11_are_looked_behind_where_they_hold_one_packet_in_clear() {
-        // If this failed, a capture of a radio could not be replayed, or a cipher were taken for IP.
+    fn clear_802_11_frame_has_one_packet() {
+        // If this failed, a radio capture could not be replayed, or encrypted bytes were read as IP.
         let frame = |control: [u8; 2], sequence: u8, more: &[u8]| {
             let mut frame = control.to_vec();
             frame.resize(22, 7);
@@ -345,7 +344,7 @@ mod tests {
         ] {
             assert_eq!(at(&refused), None, "{refused:02x?}");
         }
-        // A clock, flags with a check sequence and padding, and a second word of what is present.
+        // A clock, flags with a check sequence and padding, and a second presence word.
         let mut radio = vec![0, 0, 25, 0, 3, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
         radio.extend([9; 8]);
         radio.push(0x30);
@@ -357,7 +356,7 @@ mod tests {
     proptest! {
         /// If this failed, a capture could end a replay.
         #[test]
-        fn bytes_of_any_kind_are_looked_behind(link in 0..LinkType::KNOWN.len(), packet: Vec<u8>) {
+        fn random_frame_never_panics(link in 0..LinkType::KNOWN.len(), packet: Vec<u8>) {
             let link = LinkType::KNOWN[link].0;
             if let Some((_, range)) = link.network(&packet) {
                 prop_assert!(packet.get(range).is_some());

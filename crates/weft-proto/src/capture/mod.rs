@@ -1,7 +1,7 @@
-//! Capture files: pcap and pcapng, read and written as bytes.
+//! Capture files: reads and writes pcap and pcapng as bytes.
 //!
-//! A [`Reader`] is given a file piece by piece and gives the packets in it; a [`Writer`] makes the bytes of a file.
-//! Neither opens one.
+//! Push the pieces of a file into a [`Reader`], and it returns the packets; a [`Writer`] makes the bytes of a file.
+//! Neither opens files.
 //!
 //! Sources: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; the link types are those of
 //! draft-ietf-opsawg-pcaplinktype.
@@ -14,19 +14,19 @@ pub use link::LinkType;
 pub use read::{Comments, Fault, Interface, ReadError, Reader, Record};
 pub use write::{Packet, Style, WriteError, Writer};
 
-/// Bytes of one packet in a file; it is the longest snapshot that `tcpdump` takes.
+/// Maximum size of a packet in a file; the largest snapshot length of `tcpdump`.
 pub const PACKET_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a pcapng block that is read: a packet and what is said of it. Blocks that tell of no packet may be longer;
-/// they are passed over.
+/// Maximum size of a pcapng block that is read: a packet and its options. Blocks without a packet may be longer; they
+/// are skipped.
 pub const BLOCK_BYTES_MAX: usize = PACKET_BYTES_MAX + (64 << 10);
-/// Interfaces of all sections of a file.
+/// Maximum number of interfaces in all sections of a file.
 pub const INTERFACES_MAX: usize = 1 << 16;
-/// Bytes of the name of an interface that are kept.
+/// Maximum length of a stored interface name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Bytes of a comment that are written.
+/// Maximum length of a written comment.
 pub const COMMENT_BYTES_MAX: usize = 4096;
 
-/// The kind of a file.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// One link type, no comments.
@@ -36,20 +36,20 @@ pub enum Format {
     PcapNg,
 }
 
-/// The byte order of a file: that of the machine on which it was written.
+/// The byte order of a file: that of the machine that wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// As x86 and most ARM have it.
+    /// Little endian, as on x86 and most ARM.
     #[default]
     Little,
-    /// As the network has it.
+    /// Big endian, the network byte order.
     Big,
 }
 
-/// The unit of the times in a file.
+/// The resolution of the times in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Microseconds; what is finer is cut off.
+    /// Microseconds; finer parts are truncated.
     Micros,
     /// Nanoseconds.
     #[default]
@@ -60,7 +60,7 @@ pub enum Unit {
 mod block {
     pub(super) const SECTION: u32 = 0x0a0d_0d0a;
     pub(super) const INTERFACE: u32 = 1;
-    /// Not written any more.
+    /// Obsolete.
     pub(super) const OLD_PACKET: u32 = 2;
     pub(super) const SIMPLE_PACKET: u32 = 3;
     pub(super) const PACKET: u32 = 6;
@@ -77,7 +77,7 @@ mod option {
     pub(super) const TIME_OFFSET: u16 = 14;
 }
 
-/// The first words of pcap files.
+/// Magic numbers of pcap files.
 mod magic {
     pub(super) const MICROS: u32 = 0xa1b2_c3d4;
     pub(super) const NANOS: u32 = 0xa1b2_3c4d;

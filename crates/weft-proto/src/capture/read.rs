@@ -1,4 +1,4 @@
-//! From the bytes of a file to the packets in it.
+//! Reads the packets of a file.
 
 use super::{
     BLOCK_BYTES_MAX, ByteOrder, Format, INTERFACES_MAX, LinkType, NAME_BYTES_MAX, PACKET_BYTES_MAX, block,
@@ -8,10 +8,10 @@ use core::fmt;
 use core::ops::Range;
 use weft_core::Time;
 
-/// Reads a pcap or pcapng file that is given in pieces.
+/// Reads a pcap or pcapng file in pieces.
 ///
-/// Call [`Reader::push`] with the next bytes, then [`Reader::next`] until it wants more; at the end of the file
-/// [`Reader::finish`] says whether it ends where it may. It holds a piece and at most one block beside it.
+/// Call [`Reader::push`] with the next bytes, then [`Reader::next`] until it returns `None`. At the end of the file,
+/// [`Reader::finish`] checks that it is complete. The reader holds a piece and at most one block.
 ///
 /// ```
 /// use weft_core::Time;
@@ -32,15 +32,15 @@ use weft_core::Time;
 /// ```
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Bytes that were pushed and may still be needed.
+    /// Pushed bytes that may still be needed.
     buffer: Vec<u8>,
-    /// Of these, so many were taken.
+    /// Number of consumed bytes in the buffer.
     taken: usize,
-    /// Bytes of the file in front of the buffer.
+    /// Number of bytes before the buffer.
     passed: u64,
-    /// Bytes of a block that nobody wants, and that have not come yet.
+    /// Remaining bytes of a block to skip, which are not pushed yet.
     skip: u64,
-    /// Where that block begins.
+    /// The start of that block.
     skipped_at: u64,
     state: State,
     interfaces: Vec<Interface>,
@@ -50,38 +50,38 @@ pub struct Reader {
     failed: Option<ReadError>,
 }
 
-/// In the link type of a pcap file: that it says how many words of 16 bits the check sequences of its frames have, and
-/// where it does. Source: draft-ietf-opsawg-pcap section 4.
+/// A flag in a pcap file's link type: from bit [`FCS_WORDS_AT`] on it contains the length of frame check sequences, in
+/// words of 16 bits. Source: draft-ietf-opsawg-pcap section 4.
 const HAS_FCS: u32 = 1 << 26;
 const FCS_WORDS_AT: u32 = 28;
 
 /// A packet of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When it was captured, where the file says so.
+    /// The capture time, if the file has it.
     pub at: Option<Time>,
-    /// The place of its interface in [`Reader::interfaces`].
+    /// The index of its interface in [`Reader::interfaces`].
     pub interface: u32,
-    /// What its bytes begin with.
+    /// Its link type.
     pub link: LinkType,
-    /// Bytes that it had; there may be fewer here.
+    /// Its length on the wire; the file may have fewer bytes.
     pub original_length: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub bytes: &'a [u8],
     order: ByteOrder,
     options: &'a [u8],
 }
 
-/// Where packets of a file were captured.
+/// An interface of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// What its packets begin with.
+    /// Its link type.
     pub link: LinkType,
-    /// What it was called there; empty where the file does not say.
+    /// Its name; empty if the file has none.
     pub name: String,
-    /// Bytes of a packet that were captured at most; 0: all.
+    /// Maximum number of captured bytes per packet; 0: unlimited.
     snapshot: u32,
-    /// Bytes of the check sequence at the end of its frames, which a network never sees.
+    /// The length of the frame check sequence, which is not part of a packet.
     fcs_bytes: u32,
     ticks: Ticks,
     offset_s: i64,
@@ -94,41 +94,41 @@ pub struct Comments<'a> {
     options: &'a [u8],
 }
 
-/// Why a file cannot be read on. The packets in front of it were given.
+/// Why the rest of a file cannot be read. The packets before were returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError {
-    /// The byte of the file at which the faulty record begins, or the file ends.
+    /// The offset of the faulty record, or of the end of the file.
     pub at: u64,
-    /// Packets in front of it.
+    /// Number of packets before it.
     pub records: u64,
-    /// What is wrong.
+    /// The error.
     pub fault: Fault,
 }
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It ends within a record or a header; so many bytes of it are there.
+    /// It ends within a record or a header.
     Cut {
-        /// Bytes that are there.
+        /// The available bytes.
         have: u64,
     },
-    /// It has no byte.
+    /// It is empty.
     Empty,
-    /// It begins as no capture does.
+    /// It does not begin like a capture.
     NotACapture([u8; 4]),
-    /// A version of the format that is not known.
+    /// An unsupported version of the format.
     Version(u16, u16),
-    /// Something is longer than it may be.
+    /// An item exceeds its limit.
     TooLong {
-        /// What.
+        /// The item.
         what: &'static str,
-        /// How long it says that it is.
+        /// Its stated length.
         length: u64,
         /// The limit.
         max: u64,
     },
-    /// A rule of the format is broken.
+    /// A rule of the format is violated.
     Malformed(&'static str),
 }
 
@@ -143,14 +143,14 @@ enum State {
 /// The unit of time of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ticks {
-    /// This many in a second.
+    /// Units per second.
     PerSecond(u64),
-    /// 2 to this power in a second.
+    /// 2 to this power units per second.
     PerSecondLog2(u8),
 }
 
-/// A record that was found, as places in the buffer.
-struct Found {
+/// A record, as ranges of the buffer.
+struct RawRecord {
     at: Option<Time>,
     interface: usize,
     original_length: u32,
@@ -158,22 +158,22 @@ struct Found {
     options: Range<usize>,
 }
 
-/// What a look at the buffer has found.
+/// The result of parsing at the buffer's start.
 enum Step {
     /// More bytes are needed.
     More,
     /// A header or a block without a packet.
     Other,
-    Packet(Found),
+    Packet(RawRecord),
 }
 
 impl Reader {
-    /// A reader at the beginning of a file.
+    /// A reader at the start of a file.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn push(&mut self, bytes: &[u8]) {
         let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
         if self.skip > 0 {
@@ -188,10 +188,10 @@ impl Reader {
         self.buffer.extend_from_slice(&bytes[skipped..]);
     }
 
-    /// The next packet; `None`: it needs more bytes.
+    /// The next packet. `None`: more bytes are needed.
     ///
     /// # Errors
-    /// The file is none that can be read on. It stays so.
+    /// The rest of the file cannot be read. Later calls return the same error.
     #[expect(
         clippy::should_implement_trait,
         reason = "a record borrows the reader, as no iterator's item can"
@@ -221,7 +221,7 @@ impl Reader {
             interface: found.interface as u32,
             link: interface.link,
             original_length,
-            // Of a frame that was cut, less than its check sequence may be there.
+            // A truncated frame may contain only a part of its check sequence.
             bytes: match interface.fcs_bytes {
                 0 => captured,
                 _ => &captured[..captured.len().min(original_length as usize)],
@@ -231,10 +231,10 @@ impl Reader {
         }))
     }
 
-    /// Says that the file has no more bytes; how many packets it has.
+    /// Ends the file; returns its number of packets.
     ///
     /// # Errors
-    /// It ends in the middle of something, or could not be read on earlier.
+    /// The file ends within a record, or could not be read earlier.
     pub fn finish(&self) -> Result<u64, ReadError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -249,12 +249,12 @@ impl Reader {
         Err(ReadError { at: end, records: self.records, fault })
     }
 
-    /// The interfaces so far, those of earlier sections in front.
+    /// All interfaces so far, in the order of their sections.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// What kind of file it is, once its first bytes were read.
+    /// The file's format, once its first bytes are read.
     pub fn format(&self) -> Option<Format> {
         match self.state {
             State::Start => None,
@@ -263,12 +263,12 @@ impl Reader {
         }
     }
 
-    /// Bytes of the file up to the end of the last packet given.
+    /// The offset of the end of the last returned packet.
     pub fn position(&self) -> u64 {
         self.passed + self.taken as u64
     }
 
-    /// Packets that were given.
+    /// Number of returned packets.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -295,7 +295,7 @@ impl Reader {
         }
     }
 
-    /// The bytes that are not taken, if there are so many.
+    /// The next `n` unconsumed bytes, if available.
     fn have(&self, n: usize) -> Option<&[u8]> {
         self.buffer.get(self.taken..self.taken + n)
     }
@@ -353,7 +353,7 @@ impl Reader {
         let nanos = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * (1_000_000_000 / per_second);
         let start = self.taken + HEADER_BYTES;
         self.taken = start + length;
-        Ok(Step::Packet(Found {
+        Ok(Step::Packet(RawRecord {
             at: Some(Time(nanos as i64)),
             interface: 0,
             original_length,
@@ -363,11 +363,11 @@ impl Reader {
     }
 
     fn block(&mut self, order: ByteOrder) -> Result<Step, Fault> {
-        // The shortest block: its type, its length, its length again.
+        // The shortest block: its type, and its length twice.
         const FRAME_BYTES: usize = 12;
         let Some(header) = self.have(FRAME_BYTES) else { return Ok(Step::More) };
         let kind = order.u32(header, 0);
-        // The type of a section header reads the same in both orders.
+        // The type of a section header is the same in both byte orders.
         let order = match kind == block::SECTION {
             true => section_order(header)?,
             false => order,
@@ -409,7 +409,7 @@ impl Reader {
             return Err(Fault::Malformed("a section header has fewer than 28 bytes"));
         }
         let version = (order.u16(body, 4), order.u16(body, 6));
-        // 1.2 was written by mistake for 1.0, as the specification tells.
+        // Some writers used 1.2 by mistake for 1.0, as the specification says.
         if !matches!(version, (1, 0 | 2)) {
             return Err(Fault::Version(version.0, version.1));
         }
@@ -439,7 +439,7 @@ impl Reader {
                     interface.name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
                 }
                 (option::TIME_UNIT, [unit]) => interface.ticks = ticks(*unit)?,
-                // In bits, as it is written, or in bytes, as it is often meant.
+                // The length in bits, as specified, or in bytes, as often written.
                 (option::FCS, [n @ 1..8]) => interface.fcs_bytes = u32::from(*n),
                 (option::FCS, [n]) => interface.fcs_bytes = u32::from(*n) / 8,
                 (option::TIME_OFFSET, value) if value.len() == 8 => {
@@ -471,7 +471,7 @@ impl Reader {
             return Err(Fault::Malformed("a packet is longer than its block"));
         }
         let start = body.start + HEADER_BYTES;
-        Ok(Step::Packet(Found {
+        Ok(Step::Packet(RawRecord {
             at: Some(known.time(stamp)),
             interface,
             original_length: order.u32(bytes, 16),
@@ -496,10 +496,10 @@ impl Reader {
             return Err(Fault::Malformed("a packet is longer than its block"));
         }
         let options = body.end..body.end;
-        Ok(Step::Packet(Found { at: None, interface, original_length, bytes: start..end, options }))
+        Ok(Step::Packet(RawRecord { at: None, interface, original_length, bytes: start..end, options }))
     }
 
-    /// An interface by its number in the section: its place in the list, and itself.
+    /// An interface by its number in the section: its index in the list, and itself.
     fn known_interface(&self, number: u32) -> Result<(usize, &Interface), Fault> {
         let place = self.section.saturating_add(number as usize);
         let unknown = Fault::Malformed("a packet is of an interface that was not described");
@@ -508,7 +508,7 @@ impl Reader {
 }
 
 impl<'a> Record<'a> {
-    /// The comments on it, in order.
+    /// Its comments, in order.
     pub fn comments(&self) -> Comments<'a> {
         Comments { order: self.order, options: self.options }
     }
@@ -563,7 +563,7 @@ impl fmt::Display for ReadError {
 impl core::error::Error for ReadError {}
 
 impl Interface {
-    /// The point in time of a stamp of this interface. What 64 bits of nanoseconds do not hold is the nearest that
+    /// The time of a time stamp of this interface. Saturates at the range of 64 bits of nanoseconds.
     /// they do.
     fn time(&self, stamp: u64) -> Time {
         let nanos = match self.ticks {
@@ -581,7 +581,7 @@ enum PacketKind {
     Old,
 }
 
-/// The options of a block: (code, value), up to the first that does not fit.
+/// The options of a block as (code, value), up to the first malformed one.
 struct Options<'a> {
     order: ByteOrder,
     bytes: &'a [u8],

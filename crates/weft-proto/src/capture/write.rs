@@ -1,4 +1,4 @@
-//! From packets to the bytes of a file.
+//! Writes packets as the bytes of a file.
 
 use super::{
     ByteOrder, COMMENT_BYTES_MAX, Format, INTERFACES_MAX, LinkType, NAME_BYTES_MAX, PACKET_BYTES_MAX, Unit,
@@ -7,19 +7,19 @@ use super::{
 use core::fmt;
 use weft_core::Time;
 
-/// How a file is written.
+/// The style of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// pcap or pcapng.
     pub format: Format,
     /// The byte order of its numbers.
     pub order: ByteOrder,
-    /// The unit of its times.
+    /// The resolution of its times.
     pub unit: Unit,
 }
 
 impl Style {
-    /// That of a file with this name: `.pcap` and `.cap` are pcap, all else is pcapng.
+    /// The style for a file name: `.pcap` and `.cap` are pcap, all others pcapng.
     pub fn of_name(name: &str) -> Self {
         let is_pcap = name
             .rsplit_once('.')
@@ -28,44 +28,44 @@ impl Style {
     }
 }
 
-/// Makes the bytes of a pcap or pcapng file. They are put behind what is in the vector that each call is given.
+/// Makes the bytes of a pcap or pcapng file. Each call appends to its vector.
 #[derive(Debug)]
 pub struct Writer {
     style: Style,
     interfaces: Vec<LinkType>,
 }
 
-/// A packet to be written.
+/// A packet to write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packet<'a> {
-    /// When it was seen. What the format cannot hold is written as the nearest time that it can.
+    /// Its time. A time outside of the format's range saturates.
     pub at: Time,
     /// The number of its interface.
     pub interface: u32,
-    /// Bytes that it had, if there are fewer here.
+    /// Its length on the wire, if there are fewer bytes here.
     pub original_length: Option<u32>,
     /// Its bytes, at most [`PACKET_BYTES_MAX`].
     pub bytes: &'a [u8],
-    /// What is said of it, cut at [`COMMENT_BYTES_MAX`]. A pcap file has no room for it.
+    /// Comments, each truncated to [`COMMENT_BYTES_MAX`]. A pcap file has no comments.
     pub comments: &'a [&'a str],
 }
 
-/// Why something was not written. The vector is as it was.
+/// Why nothing was written. The vector is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
     /// The packet is longer than [`PACKET_BYTES_MAX`].
     TooLong(usize),
     /// There is no interface with this number.
     NoInterface(u32),
-    /// A pcap file has one interface, and no file more than [`INTERFACES_MAX`].
+    /// A pcap file has one interface, and no file has more than [`INTERFACES_MAX`].
     TooManyInterfaces,
 }
 
-/// Nothing is cut.
+/// Packets are not truncated.
 const SNAPSHOT: u32 = PACKET_BYTES_MAX as u32;
 
 impl Writer {
-    /// Begins a file with its first interface, number 0.
+    /// Starts a file with its first interface, number 0.
     pub fn new(style: Style, link: LinkType, name: &str, out: &mut Vec<u8>) -> Self {
         let mut writer = Self { style, interfaces: Vec::new() };
         match style.format {
@@ -78,7 +78,7 @@ impl Writer {
         writer
     }
 
-    /// Adds an interface; its number.
+    /// Adds an interface; returns its number.
     ///
     /// # Errors
     /// [`WriteError::TooManyInterfaces`].
@@ -93,7 +93,7 @@ impl Writer {
     /// Writes a packet.
     ///
     /// # Errors
-    /// It is too long, or its interface is not known.
+    /// It is too long, or its interface does not exist.
     pub fn write(&mut self, packet: &Packet<'_>, out: &mut Vec<u8>) -> Result<(), WriteError> {
         if packet.bytes.len() > PACKET_BYTES_MAX {
             return Err(WriteError::TooLong(packet.bytes.len()));
@@ -117,7 +117,7 @@ impl Writer {
         self.u32(magic, out);
         self.u16(2, out);
         self.u16(4, out);
-        // Two fields that nobody uses: the time zone, and how exact times are.
+        // Two unused fields: the time zone, and the accuracy of times.
         self.u32(0, out);
         self.u32(0, out);
         self.u32(SNAPSHOT, out);
@@ -143,7 +143,7 @@ impl Writer {
             self.u32(block::BYTE_ORDER, out);
             self.u16(1, out);
             self.u16(0, out);
-            // The length of the section is not known in front of it.
+            // The length of the section is not known in advance.
             self.u64(u64::MAX, out);
         });
     }
@@ -189,7 +189,7 @@ impl Writer {
         });
     }
 
-    /// A block of this kind with the body that is written, which is a multiple of four bytes long.
+    /// A block with a type and a body; the body's length is a multiple of four.
     fn block(&self, kind: u32, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         self.u32(kind, out);
@@ -261,7 +261,7 @@ fn pad(length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 3][..length.next_multiple_of(4) - length]);
 }
 
-/// At most so many bytes, cut between characters.
+/// A prefix of at most `max` bytes, cut between characters.
 fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

@@ -1,4 +1,4 @@
-//! Protocol endpoints. Each is a state machine that is fed bytes and polled for events and output.
+//! Protocol endpoints. Each is a state machine: the owner feeds it bytes, and polls it for events and output.
 
 pub mod grpc;
 pub mod http2;

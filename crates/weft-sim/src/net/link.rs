@@ -1,4 +1,4 @@
-//! A link: what is queued at its head, how fast it sends, and what happens on the way.
+//! A link: its queue, its rate, and the impairments on its way.
 
 use std::sync::Arc;
 
@@ -9,63 +9,63 @@ use weft_engine::packet::impair::{Chances, Impairments, Loss, Reorder};
 use weft_engine::packet::pipe::Pipe;
 use weft_engine::packet::trace::{Cursor, Trace};
 
-/// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
-const PATIENCE_NS: u64 = 1000;
-/// So is one that was asked in vain so often in a row: it must not have the clock go by moments.
-const IN_VAIN_MAX: u32 = 64;
+/// A queue whose timeout has passed is polled again after this time, so that it cannot stop the clock.
+const RETRY_NS: u64 = 1000;
+/// A queue that has returned nothing this many times in a row is polled again only after that time too.
+const EMPTY_POLLS_MAX: u32 = 64;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// How fast a link sends.
+/// The rate of a link.
 #[derive(Clone, Debug)]
 pub enum Rate {
-    /// At once: the link only takes time. Nothing is ever queued.
+    /// No limit: the link only delays. It never queues.
     Unlimited,
-    /// So many bits a second.
+    /// Bits per second.
     Fixed(u64),
-    /// 1500 bytes at each opportunity, as [`Trace`] has it.
+    /// 1500 bytes at each opportunity of a [`Trace`].
     Trace(Arc<Trace>),
 }
 
-/// What a link does to what is sent into it.
+/// The properties of a link.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
-    /// How fast it sends.
+    /// The rate.
     pub rate: Rate,
-    /// From the last bit sent to the last bit received.
+    /// Propagation delay: from the last bit sent to the last bit received.
     pub delay_ns: u64,
-    /// How much longer a packet may be on the way, by chance; each draws its own, and may overtake others.
+    /// Maximum random extra delay. Each packet draws its own, so packets may be reordered.
     pub jitter_ns: u64,
-    /// The share of packets that are lost on the way, by chance.
+    /// The share of packets that are lost at random.
     pub loss: f64,
-    /// The share of packets that take a tenth of the delay more, a millisecond at least; packets behind them overtake.
+    /// The share of packets that take 10 % more delay, at least a millisecond; later packets overtake them.
     pub reorder: f64,
 }
 
-/// What went through a link. `entered = sent + dropped + queued`, and `sent = arrived + lost + on the way`.
+/// Counters of a link. `entered = sent + dropped + queued`, and `sent = arrived + lost + in transit`.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStats {
-    /// Packets that came to its head.
+    /// Packets that arrived at its queue.
     pub entered: u64,
-    /// Packets that it began to send.
+    /// Packets that it started to send.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the sent packets.
     pub sent_bytes: u64,
     /// Packets that its queue dropped.
     pub dropped: u64,
-    /// Packets that were lost on the way.
+    /// Packets that were lost in transit.
     pub lost: u64,
-    /// Packets that reached its end.
+    /// Packets that arrived at its far end.
     pub arrived: u64,
-    /// How long packets that were sent had waited.
+    /// Sojourn times of the sent packets in the queue.
     pub sojourn: Histogram,
 }
 
-/// A packet on its way.
+/// A packet in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Traveller {
-    /// The packet.
+pub(super) struct InTransit {
+    /// The packet's handle.
     pub(super) handle: u32,
-    /// It was lost, and does not arrive.
+    /// It is lost, and does not arrive.
     pub(super) is_lost: bool,
 }
 
@@ -74,43 +74,43 @@ pub(super) struct Link {
     pub(super) spec: LinkSpec,
     pub(super) queue: Box<dyn Discipline>,
     pub(super) stats: LinkStats,
-    /// What happens on the way, and what is there.
+    /// The impairments, and the packets in transit.
     impair: Impairments,
     chances: Chances,
-    pipe: Pipe<Traveller>,
-    /// When the next packet may be sent; [`NEVER`] while nothing waits.
+    pipe: Pipe<InTransit>,
+    /// When the next packet may be sent; [`NEVER`] while none is queued.
     next_send_ns: u64,
     /// When the sender is free again.
     free_ns: u64,
-    /// What the division of a packet's bits by the rate left over, so that the rate is exact.
+    /// The remainder of the last division of bits by the rate, so that the rate is exact.
     carry: u64,
     cursor: Cursor,
-    /// The millisecond for which the queue was told the rate of a trace.
+    /// The millisecond of the last rate that the queue got from a trace.
     rate_ms: u64,
-    /// How often in a row the queue had nothing to give; and until when it is not asked, if that was too often.
-    asked_in_vain: u32,
-    patient_until_ns: u64,
+    /// How many times in a row the queue returned nothing, and until when it is not polled after too many.
+    empty_polls: u32,
+    retry_at_ns: u64,
 }
 
 impl LinkSpec {
-    /// So many bits a second and a delay, without loss.
+    /// A link with a fixed rate in bits per second and a delay, without loss.
     pub fn fixed(bits_per_s: u64, delay_ns: u64) -> Self {
         Self { rate: Rate::Fixed(bits_per_s), ..Self::wire(delay_ns) }
     }
 
-    /// A link that only takes time.
+    /// A link that only delays.
     pub fn wire(delay_ns: u64) -> Self {
         Self { rate: Rate::Unlimited, delay_ns, jitter_ns: 0, loss: 0.0, reorder: 0.0 }
     }
 
-    /// A link that can send when its trace says so.
+    /// A link that sends at the opportunities of a trace.
     pub fn trace(trace: Arc<Trace>, delay_ns: u64) -> Self {
         Self { rate: Rate::Trace(trace), ..Self::wire(delay_ns) }
     }
 }
 
 impl Link {
-    /// A link on which nothing is; what happens on the way follows from the seed.
+    /// An idle link. The seed decides its impairments.
     pub(super) fn new(spec: LinkSpec, queue: Box<dyn Discipline>, seed: u64) -> Self {
         let impair = Impairments {
             jitter_ns: spec.jitter_ns,
@@ -130,27 +130,27 @@ impl Link {
             carry: 0,
             cursor: Cursor::default(),
             rate_ms: 0,
-            asked_in_vain: 0,
-            patient_until_ns: 0,
+            empty_polls: 0,
+            retry_at_ns: 0,
         };
-        link.tell_rate(0);
+        link.report_rate(0);
         link
     }
 
-    /// When this link wants to be called.
+    /// When the link needs its next call.
     pub(super) fn deadline(&self, now_ns: u64) -> u64 {
         let arrival = self.pipe.poll_timeout().unwrap_or(NEVER);
         let timer = match self.queue.poll_timeout() {
             None => NEVER,
-            Some(at_ns) if at_ns > now_ns => at_ns.max(self.patient_until_ns),
-            // It is asked when the link can send, and may have changed its mind by then.
+            Some(at_ns) if at_ns > now_ns => at_ns.max(self.retry_at_ns),
+            // The link polls its queue when it can send; the queue's timer may have changed by then.
             Some(_) if self.next_send_ns != NEVER => NEVER,
-            Some(_) => now_ns + PATIENCE_NS,
+            Some(_) => now_ns + RETRY_NS,
         };
         arrival.min(self.next_send_ns).min(timer)
     }
 
-    /// An item comes to the head.
+    /// An item arrives at the queue.
     pub(super) fn enter(&mut self, mut item: Item, now_ns: u64) {
         self.stats.entered += 1;
         if matches!(self.spec.rate, Rate::Unlimited) {
@@ -163,9 +163,9 @@ impl Link {
         }
     }
 
-    /// The next packet that has reached the end by now, or would have.
+    /// The next packet that has arrived at the end, or would have without loss.
     #[inline]
-    pub(super) fn poll_arrival(&mut self, now_ns: u64) -> Option<Traveller> {
+    pub(super) fn poll_arrival(&mut self, now_ns: u64) -> Option<InTransit> {
         let first = self.pipe.poll(now_ns)?;
         if first.is_lost {
             self.stats.lost += 1;
@@ -175,11 +175,11 @@ impl Link {
         Some(first)
     }
 
-    /// Lets the queue's timer run, and sends what may be sent by now. Gives the item that left the queue.
+    /// Runs the queue's timer and sends what may be sent. Returns the item that left the queue.
     pub(super) fn poll_send(&mut self, now_ns: u64) -> Option<Item> {
         if self.queue.poll_timeout().is_some_and(|at| at <= now_ns) {
             self.queue.handle_timeout(now_ns);
-            // It may let go what it held.
+            // The queue may release items that it held.
             if self.next_send_ns == NEVER && self.queue.backlog().packets > 0 {
                 self.next_send_ns = self.opportunity(now_ns);
             }
@@ -188,19 +188,19 @@ impl Link {
             return None;
         }
         let Some(item) = self.queue.dequeue(now_ns) else {
-            // Empty, or held back: what comes next, an item or the queue's timer, starts it again.
+            // The queue is empty or holds its items: the next item or the queue's timer restarts the link.
             self.next_send_ns = NEVER;
-            self.asked_in_vain = self.asked_in_vain.saturating_add(1);
-            if self.asked_in_vain > IN_VAIN_MAX {
-                self.patient_until_ns = now_ns + PATIENCE_NS;
+            self.empty_polls = self.empty_polls.saturating_add(1);
+            if self.empty_polls > EMPTY_POLLS_MAX {
+                self.retry_at_ns = now_ns + RETRY_NS;
             }
             return None;
         };
-        self.asked_in_vain = 0;
+        self.empty_polls = 0;
         self.stats.sojourn.add(now_ns - item.enqueued_at_ns);
-        self.free_ns = self.through_ns(now_ns, item.len);
+        self.free_ns = self.departure_ns(now_ns, item.len);
         if matches!(self.spec.rate, Rate::Trace(_)) && now_ns / NS_PER_MS != self.rate_ms {
-            self.tell_rate(now_ns);
+            self.report_rate(now_ns);
         }
         self.next_send_ns =
             if self.queue.backlog().packets > 0 { self.opportunity(self.free_ns) } else { NEVER };
@@ -212,8 +212,8 @@ impl Link {
         self.queue.backlog()
     }
 
-    /// How many packets are on the way.
-    pub(super) fn on_the_way(&self) -> usize {
+    /// The number of packets in transit.
+    pub(super) fn in_transit(&self) -> usize {
         self.pipe.len()
     }
 
@@ -222,10 +222,10 @@ impl Link {
         self.stats.sent += 1;
         self.stats.sent_bytes += u64::from(len);
         let passage = self.chances.next(&self.impair, at_ns);
-        self.pipe.enter(Traveller { handle, is_lost: passage.is_lost }, &passage);
+        self.pipe.enter(InTransit { handle, is_lost: passage.is_lost }, &passage);
     }
 
-    /// The first moment from `from_ns` at which a packet may be sent, if one waits.
+    /// The first time from `from_ns` on at which the link could send a packet.
     fn opportunity(&mut self, from_ns: u64) -> u64 {
         match &self.spec.rate {
             Rate::Unlimited => from_ns,
@@ -234,8 +234,8 @@ impl Link {
         }
     }
 
-    /// Tells the queue how fast the link is at this time, as links of a node do.
-    fn tell_rate(&mut self, now_ns: u64) {
+    /// Sets the queue's rate to the current rate of the link, as links of a node do.
+    fn report_rate(&mut self, now_ns: u64) {
         self.rate_ms = now_ns / NS_PER_MS;
         match &self.spec.rate {
             Rate::Unlimited => {}
@@ -244,8 +244,8 @@ impl Link {
         }
     }
 
-    /// When the last bit of a packet leaves that is sent from now on; takes opportunities of a trace.
-    fn through_ns(&mut self, now_ns: u64, len: u32) -> u64 {
+    /// When the last bit of a packet leaves that is sent from now on. Consumes opportunities of a trace.
+    fn departure_ns(&mut self, now_ns: u64, len: u32) -> u64 {
         match &self.spec.rate {
             Rate::Unlimited => now_ns,
             Rate::Fixed(bits_per_s) => {

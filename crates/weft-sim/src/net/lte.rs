@@ -1,17 +1,17 @@
-//! Links like those of LTE, made from a seed.
+//! Synthetic traces like those of LTE links.
 
 use weft_engine::packet::trace::Trace;
 
-use super::numbers::exponential;
+use super::portable_math::exponential;
 use weft_core::rng::Rng;
 
-/// A trace like those of an LTE link on the road, of so many seconds, up to an hour; the seed decides it.
+/// A trace like that of an LTE link in a moving car, up to an hour long; the seed decides it.
 ///
-/// Opportunities are a Poisson process whose rate wanders as Brownian motion between 0 and `rate_max` a second,
-/// by 200 a second in a root of a second: the model by which Winstein, Sivaraman and Balakrishnan describe such
-/// links ("Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular Networks", NSDI 2013,
-/// section 3). Where it comes to 0 the link is out, for 0.3 s on average, and comes back slow: the link is out for
-/// some 6 % of the time, as in recordings of such links, where it is 2 to 13 %.
+/// Opportunities are a Poisson process. Its rate is a Brownian motion between 0 and `rate_max` per second, with a
+/// standard deviation of 200 per second after one second. This is the model of Winstein, Sivaraman and Balakrishnan
+/// ("Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular Networks", NSDI 2013, section 3). At rate
+/// 0 the link has an outage of 0.3 s on average, and recovers slowly. It is out for some 6 % of the time; in recordings
+/// of such links it is 2 to 13 %.
 pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Trace {
     const WANDERS: f64 = 200.0;
     const OUTAGE_S: f64 = 0.3;
@@ -52,9 +52,9 @@ pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Trace {
 mod tests {
     use super::*;
 
-    /// The experiment would run on links of another speed than it says, or on other links each time.
+    /// If this fails, the experiment runs on links of another rate than it states, or on different links each time.
     #[test]
-    fn a_made_trace_follows_from_its_seed_and_has_outages() {
+    fn trace_follows_seed_with_outages() {
         let trace = like_lte(1, 250, 1000.0);
         assert_eq!(trace, like_lte(1, 250, 1000.0));
         assert_ne!(trace, like_lte(2, 250, 1000.0));

@@ -1,15 +1,15 @@
-//! What a run is judged by: percentiles, completion times, power, fairness.
+//! Metrics of a run: percentiles, completion times, power, fairness.
 
-/// Buckets for each doubling of a value, so that a percentile is right to 1.6 %.
+/// Buckets per doubling of a value: a percentile is accurate to 1.6 %.
 const STEPS: u64 = 32;
 const STEP_BITS: u32 = STEPS.ilog2();
-/// All doublings of 64 bits above the first `2 * STEPS` values, which have a bucket each.
+/// The first `2 * STEPS` values have a bucket each; each of the other doublings of 64 bits has `STEPS`.
 const BUCKETS: usize = (64 - STEP_BITS as usize) * STEPS as usize + STEPS as usize;
 
-/// How often values occurred, in buckets of 3 % width; the memory does not depend on how many there were.
+/// A histogram with buckets of 3 % width. Its memory does not depend on the number of values.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// Empty until there is a value.
+    /// Empty until the first value.
     counts: Vec<u64>,
     n: u64,
     sum: u128,
@@ -17,7 +17,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// One value more.
+    /// Adds a value.
     #[inline]
     pub fn add(&mut self, value: u64) {
         if self.counts.is_empty() {
@@ -29,7 +29,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// All values of another.
+    /// Adds all values of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if self.counts.is_empty() {
             self.counts.clone_from(&other.counts);
@@ -43,27 +43,27 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many values there were.
+    /// The number of values.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Whether there was none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// The mean, exact; 0 of none.
+    /// The exact mean; 0 if there are no values.
     pub fn mean(&self) -> f64 {
         if self.n == 0 { 0.0 } else { self.sum as f64 / self.n as f64 }
     }
 
-    /// The largest value; 0 of none.
+    /// The largest value; 0 if there are no values.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// A value that a share of `p` of all values, 0 to 1, do not exceed; 0 of none.
+    /// The value that a share `p` (0 to 1) of the values do not exceed; 0 if there are no values.
     pub fn percentile(&self, p: f64) -> u64 {
         let rank = ((p * self.n as f64).ceil() as u64).clamp(1, self.n.max(1));
         let mut seen = 0;
@@ -77,7 +77,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a value: the values below `STEPS` have one each, and every doubling above has `STEPS`.
+/// The bucket of a value: values below `STEPS` have one each, and every doubling above has `STEPS`.
 fn bucket(value: u64) -> usize {
     if value < STEPS {
         return value as usize;
@@ -97,15 +97,15 @@ fn last_of(bucket: usize) -> u64 {
     first + ((1u64 << doubling) - 1)
 }
 
-/// The value at `floor(n * p)` in order of size, which is how "Extending SDN to the Data Plane" takes its tails;
-/// none of none. Sorts the values.
+/// The value at `floor(n * p)` in ascending order, the definition of a tail in "Extending SDN to the Data Plane".
+/// `None` if there are no values. Sorts the values.
 pub fn tail(values: &mut [u64], p: f64) -> Option<u64> {
     values.sort_unstable();
     let at = (values.len() as f64 * p) as usize;
     values.get(at.min(values.len().saturating_sub(1))).copied()
 }
 
-/// Jain's index of fairness: 1 if all have the same, `1 / n` if one has all. 1 of none.
+/// Jain's fairness index: 1 if all shares are equal, `1 / n` if one has everything; 1 if there are no shares.
 ///
 /// Source: Jain, Chiu and Hawe, DEC-TR-301, 1984.
 pub fn jain(shares: &[f64]) -> f64 {
@@ -114,7 +114,7 @@ pub fn jain(shares: &[f64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-/// Power: throughput over delay, in bits a second for each second.
+/// Power: throughput over delay, in bits per second per second.
 pub fn power(bits_per_s: f64, delay_s: f64) -> f64 {
     if delay_s > 0.0 { bits_per_s / delay_s } else { 0.0 }
 }
@@ -123,9 +123,9 @@ pub fn power(bits_per_s: f64, delay_s: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Percentiles would be off by more than a bucket is wide.
+    /// If this fails, percentiles are off by more than a bucket's width.
     #[test]
-    fn percentiles_are_within_three_percent() {
+    fn percentiles_within_three_percent() {
         let mut histogram = Histogram::default();
         assert_eq!((histogram.percentile(0.5), histogram.mean(), histogram.is_empty()), (0, 0.0, true));
         for value in 1..=100_000u64 {
@@ -141,9 +141,9 @@ mod tests {
         );
     }
 
-    /// A value would be counted in a bucket that does not hold it.
+    /// If this fails, a value is counted in the wrong bucket.
     #[test]
-    fn every_value_is_in_its_bucket() {
+    fn each_value_is_in_its_bucket() {
         for value in
             (0..2000).chain((6..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits])).chain([u64::MAX])
         {
@@ -153,9 +153,9 @@ mod tests {
         }
     }
 
-    /// Results of seeds that ran apart would not add up.
+    /// If this fails, results of separate seeds do not add up.
     #[test]
-    fn merged_is_as_if_counted_together() {
+    fn merge_equals_joint_count() {
         let (mut a, mut b, mut both) = (Histogram::default(), Histogram::default(), Histogram::default());
         for value in 0..1000 {
             if value % 3 == 0 {
@@ -171,9 +171,9 @@ mod tests {
         assert_eq!((merged.percentile(0.5), merged.mean()), (both.percentile(0.5), both.mean()));
     }
 
-    /// The verdicts of the experiment would rest on wrong figures.
+    /// If this fails, the experiment's verdicts rest on wrong figures.
     #[test]
-    fn figures_are_as_defined() {
+    fn figures_match_definitions() {
         assert_eq!(jain(&[1.0, 1.0, 1.0]), 1.0);
         assert_eq!(jain(&[4.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[]), 1.0);

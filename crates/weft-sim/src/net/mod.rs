@@ -1,8 +1,8 @@
-//! A network of packets under a virtual clock: links with queues at their heads, and TCP flows through them.
+//! A packet network under a virtual clock: links with queues, and TCP flows through them.
 //!
-//! It answers what a queue does to applications. A [`Net`] has links, each with a rate or a trace of delivery
-//! opportunities, a delay and a [`Discipline`]; and flows, each with a TCP sender, a receiver and an application. Time
-//! jumps from event to event; the same seed is the same run, to the byte, on every machine.
+//! It shows how a queue affects applications. A [`Net`] has links, each with a rate or a trace of delivery
+//! opportunities, a delay and a [`Discipline`]. It has flows, each with a TCP sender, a receiver and an application.
+//! Time jumps from event to event; the same seed gives the same run, bit for bit, on every machine.
 //!
 //! ```
 //! use weft_sim::net::twins::Fifo;
@@ -24,29 +24,29 @@
 //! assert!((8e6..=10e6).contains(&bits_per_s));
 //! ```
 //!
-//! | file | what is in it |
+//! | file | content |
 //! | --- | --- |
-//! | `network` | the run: what happens, in which order |
-//! | `tournament` | whose turn it is |
-//! | `link`, `lte` | how packets pass a link, and links whose rate changes like that of LTE |
-//! | `discipline`, `twins` | what stands at the head of a link, and the well-known ones |
-//! | `programmed` | a queue program of the engine there |
-//! | `offered` | flows that do not listen, into one queue |
+//! | `network` | the simulation loop |
+//! | `tournament` | the event queue: a tournament tree |
+//! | `link`, `lte` | links, and synthetic LTE traces |
+//! | `discipline`, `twins` | the interface of queues, and hand-written well-known queues |
+//! | `programmed` | a queue program of the engine as a discipline |
+//! | `offered` | flows without congestion control, into one queue |
 //! | `tcp` | senders and receivers |
-//! | `packet` | packets under way, in an arena |
-//! | `sizes`, `topology` | how large messages are, and shapes of networks |
+//! | `packet` | an arena of packets in flight |
+//! | `sizes`, `topology` | message sizes, and network topologies |
 //! | `measure` | percentiles, fairness, power |
 //! | `silver_bullet` | the experiment of "Extending SDN to the Data Plane" |
-//! | `numbers` | functions of real numbers that are the same on every machine |
+//! | `portable_math` | floating-point functions with equal results on every machine |
 
 mod discipline;
 mod link;
 mod lte;
 pub mod measure;
 mod network;
-mod numbers;
 mod offered;
 mod packet;
+mod portable_math;
 mod programmed;
 pub mod silver_bullet;
 mod sizes;
@@ -61,9 +61,9 @@ pub use lte::like_lte;
 pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
-pub use numbers::exponential;
-pub use offered::{Got, Offered, offer};
+pub use offered::{FlowResult, OfferedFlow, offer};
 pub use packet::PACKETS_MAX;
+pub use portable_math::exponential;
 pub use programmed::{Programmed, packet_of};
 pub use sizes::Sizes;
 pub use tcp::{Algorithm, SenderSpec, SenderStats};

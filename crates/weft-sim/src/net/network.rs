@@ -1,22 +1,22 @@
-//! The run: links and flows, and the order in which things happen to them.
+//! The simulation loop: links, flows, and the order of their events.
 
 use std::collections::VecDeque;
 
 use super::discipline::{Backlog, Discipline, ECN_CE, Item};
 use super::link::{Link, LinkSpec, LinkStats};
-use super::numbers::exponential;
 use super::packet::{PACKETS_MAX, Packet, Packets};
+use super::portable_math::exponential;
 use super::sizes::Sizes;
 use super::tcp::{Ack, Receiver, Sender, SenderSpec, SenderStats};
 use super::tournament::{NEVER, Tournament};
 use weft_core::hash;
 use weft_core::rng::Rng;
 
-/// Bytes of an acknowledgement on the wire.
+/// Size of an acknowledgement on the wire, in bytes.
 const ACK_BYTES: u32 = 60;
-/// Messages of a flow whose times are kept; later ones are only counted.
+/// Messages of a flow with recorded times; later ones are only counted.
 pub const COMPLETIONS_MAX: usize = 1 << 22;
-/// Links that a path may have.
+/// Maximum number of links in a path.
 pub const HOPS_MAX: usize = 64;
 
 /// A link of a network.
@@ -24,7 +24,7 @@ pub const HOPS_MAX: usize = 64;
 pub struct LinkId(pub(super) u32);
 
 impl LinkId {
-    /// Its number, in the order in which links were added, from 0.
+    /// Its number from 0, in the order of addition.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -34,83 +34,83 @@ impl LinkId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(u32);
 
-/// What an application does with its flow.
+/// How an application uses its flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
-    /// It always has more to send. Bulk transfers do, and so does what the paper calls interactive, which differs in
-    /// what it wants: throughput over delay.
+    /// It always has more to send. Used for bulk transfers, and for the paper's interactive flows, which only differ in
+    /// their objective: throughput over delay.
     Endless,
-    /// One message after another on one connection: a message, silence, a message.
+    /// Messages one at a time on one connection, with random pauses between them.
     OnOff {
-        /// Of the messages.
+        /// The sizes of the messages.
         sizes: Sizes,
-        /// The mean of the silences, which are of the exponential distribution.
+        /// The mean pause; pauses are exponentially distributed.
         off_mean_ns: u64,
     },
-    /// Messages of a Poisson process, whether or not those before have arrived: calls on one connection.
+    /// Messages of a Poisson process, independent of earlier messages: calls on one connection.
     Poisson {
-        /// Of the messages.
+        /// The sizes of the messages.
         sizes: Sizes,
-        /// The mean time between two.
+        /// The mean time between messages.
         gap_mean_ns: u64,
     },
 }
 
-/// A flow: who sends what along which way.
+/// A flow: its paths, its sender and its application.
 #[derive(Clone, Debug)]
 pub struct FlowSpec {
-    /// The links that its data passes, in order.
+    /// The links of the data path, in order.
     pub forward: Vec<LinkId>,
-    /// The links that its acknowledgements pass.
+    /// The links of the acknowledgement path, in order.
     pub back: Vec<LinkId>,
     /// The sender.
     pub sender: SenderSpec,
     /// The application.
     pub workload: Workload,
-    /// What its packets say of what the application wants: [`Item::class`].
+    /// The class in its packets: [`Item::class`].
     pub class: u8,
-    /// When the application begins.
+    /// When the application starts.
     pub start_ns: u64,
 }
 
-/// A message that has arrived as a whole, and its sender knows it.
+/// A message that the sender knows to have arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Segments of the message.
+    /// Its number of segments.
     pub segments: u32,
-    /// When the application gave it.
+    /// When the application submitted it.
     pub began_ns: u64,
-    /// How long it took from there to its last acknowledgement.
+    /// Time from then to its last acknowledgement.
     pub took_ns: u64,
 }
 
-/// What became of a flow.
+/// The statistics of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowStats<'n> {
-    /// What its sender did.
+    /// The statistics of its sender.
     pub sender: &'n SenderStats,
-    /// Segments that arrived, each counted once.
+    /// Segments that arrived, without duplicates.
     pub received: u64,
-    /// The same as bytes on the wire.
+    /// Bytes on the wire of these segments.
     pub received_bytes: u64,
-    /// Its messages, in order.
+    /// Its completed messages, in order.
     pub completions: &'n [Completion],
     /// Messages beyond [`COMPLETIONS_MAX`].
     pub uncounted: u64,
-    /// When the messages began that are still under way.
+    /// Its messages in flight.
     pub unfinished: &'n VecDeque<Pending>,
-    /// Segments that may be under way now.
+    /// The congestion window, in segments.
     pub window: f64,
 }
 
-/// A message that is under way.
+/// A message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The first segment behind it.
+    /// The first segment after it.
     end: u32,
-    /// Its segments.
+    /// Its number of segments.
     segments: u32,
-    /// When the application gave it.
+    /// When the application submitted it.
     pub began_ns: u64,
 }
 
@@ -121,7 +121,7 @@ struct Flow {
     pending: VecDeque<Pending>,
     completions: Vec<Completion>,
     uncounted: u64,
-    /// When the application gives its next message.
+    /// When the application submits its next message.
     next_message_ns: u64,
     rng: Rng,
     source: usize,
@@ -133,11 +133,10 @@ enum Source {
     Flow(usize),
 }
 
-/// A network of packets under a virtual clock of nanoseconds.
+/// A packet network under a virtual clock of nanoseconds.
 ///
-/// Links and flows are added, then [`Net::run_until`] lets time pass. A seed decides a run entirely; what a flow's
-/// application does depends on the seed and the number of the flow alone, so that two runs with other queues have the
-/// same load.
+/// Add links and flows, then call [`Net::run_until`]. The seed determines the run. An application depends on the seed
+/// and the number of its flow only, so runs with different queues have the same load.
 pub struct Net {
     now_ns: u64,
     seed: u64,
@@ -147,7 +146,7 @@ pub struct Net {
     flows: Vec<Flow>,
     packets: Packets,
     n_events: u64,
-    /// Packets that were not made because [`PACKETS_MAX`] were under way.
+    /// Packets that were not created, because [`PACKETS_MAX`] were in flight.
     refused: u64,
 }
 
@@ -167,7 +166,7 @@ impl Net {
         }
     }
 
-    /// Adds a link with a queue at its head.
+    /// Adds a link with a queue.
     pub fn add_link(&mut self, spec: LinkSpec, queue: Box<dyn Discipline>) -> LinkId {
         let source = self.events.add();
         self.sources.push(Source::Link(self.links.len()));
@@ -189,7 +188,8 @@ impl Net {
         let source = self.events.add();
         self.sources.push(Source::Flow(number));
         let mut rng = Rng::of_stream(self.seed, "flow", number as u64);
-        // Applications with messages begin somewhere within their first silence, so that they are not in step.
+        // Applications with messages start at a random time within their first pause, so that they are not
+        // synchronized.
         let first = match spec.workload {
             Workload::Endless => 0.0,
             Workload::OnOff { off_mean_ns, .. } => exponential(&mut rng, off_mean_ns as f64) / 2.0,
@@ -212,12 +212,12 @@ impl Net {
         FlowId(number as u32)
     }
 
-    /// The time.
+    /// The current time.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Lets everything happen up to `end_ns`, that moment included.
+    /// Runs all events up to and including `end_ns`.
     pub fn run_until(&mut self, end_ns: u64) {
         while let Some((source, at_ns)) =
             self.events.least().filter(|(_, at_ns)| *at_ns <= end_ns && *at_ns != NEVER)
@@ -232,7 +232,7 @@ impl Net {
         self.now_ns = self.now_ns.max(end_ns);
     }
 
-    /// What became of a flow.
+    /// The statistics of a flow.
     pub fn flow(&self, flow: FlowId) -> FlowStats<'_> {
         let flow = &self.flows[flow.0 as usize];
         let received = flow.receiver.received();
@@ -247,34 +247,34 @@ impl Net {
         }
     }
 
-    /// What went through a link.
+    /// The statistics of a link.
     pub fn link(&self, link: LinkId) -> &LinkStats {
         &self.links[link.0 as usize].0.stats
     }
 
-    /// What waits at the head of a link.
+    /// The contents of a link's queue.
     pub fn backlog(&self, link: LinkId) -> Backlog {
         self.links[link.0 as usize].0.backlog()
     }
 
-    /// How many packets were made, data and acknowledgements.
+    /// The number of packets created, data and acknowledgements.
     pub fn packets_made(&self) -> u64 {
         self.packets.made()
     }
 
-    /// How many times something has happened.
+    /// The number of processed events.
     pub fn events(&self) -> u64 {
         self.n_events
     }
 
-    /// Compares what went into the links with what came out, was dropped, and is still there.
+    /// Checks that the packets that entered the links equal those that left, were dropped, or are still there.
     ///
     /// # Errors
-    /// The sentence that says what does not add up.
+    /// A sentence that names the counters that disagree.
     pub fn conservation(&self) -> Result<(), String> {
         let mut held = 0;
         for (number, (link, _)) in self.links.iter().enumerate() {
-            let (stats, queued, way) = (&link.stats, link.backlog().packets, link.on_the_way() as u64);
+            let (stats, queued, way) = (&link.stats, link.backlog().packets, link.in_transit() as u64);
             held += queued + way;
             if stats.entered != stats.sent + stats.dropped + queued {
                 return Err(format!(
@@ -283,21 +283,21 @@ impl Net {
             }
             if stats.sent != stats.arrived + stats.lost + way {
                 return Err(format!(
-                    "link {number}: sent is not arrived + lost + on the way: {stats:?}, {way}"
+                    "link {number}: sent is not arrived + lost + in transit: {stats:?}, {way}"
                 ));
             }
         }
-        let under_way = self.packets.under_way() as u64;
-        if under_way != held {
-            return Err(format!("{under_way} packets are under way, and links hold {held}"));
+        let n_in_flight = self.packets.n_in_flight() as u64;
+        if n_in_flight != held {
+            return Err(format!("{n_in_flight} packets are in flight, but links hold {held}"));
         }
         if self.refused > 0 {
-            return Err(format!("{} packets were refused: {PACKETS_MAX} were under way", self.refused));
+            return Err(format!("{} packets were refused: {PACKETS_MAX} were in flight", self.refused));
         }
         Ok(())
     }
 
-    /// Something is due at a link: a packet arrives at its end, or leaves its head, or its queue's timer runs out.
+    /// An event of a link: a packet arrives at its end or leaves its queue, or its queue's timer expires.
     fn run_link(&mut self, number: usize) {
         while let Some(traveller) = self.links[number].0.poll_arrival(self.now_ns) {
             if traveller.is_lost {
@@ -309,7 +309,7 @@ impl Net {
         self.push_link(number);
     }
 
-    /// Sends what a link can send now, forgets what its queue dropped, and asks when it wants to be called again.
+    /// Sends what a link can send now, releases dropped packets, and updates the link's deadline.
     fn push_link(&mut self, number: usize) {
         let (link, source) = &mut self.links[number];
         while let Some(item) = link.poll_send(self.now_ns) {
@@ -322,13 +322,13 @@ impl Net {
         self.events.set(*source, link.deadline(self.now_ns));
     }
 
-    /// A packet comes to the head of a link.
+    /// A packet arrives at a link's queue.
     fn enter(&mut self, link: LinkId, item: Item) {
         self.links[link.0 as usize].0.enter(item, self.now_ns);
         self.push_link(link.0 as usize);
     }
 
-    /// A packet has passed a link.
+    /// A packet arrives at the end of a link.
     fn arrive(&mut self, handle: u32) {
         let packet = self.packets.get(handle);
         packet.hop += 1;
@@ -343,7 +343,7 @@ impl Net {
         }
     }
 
-    /// Data has reached its receiver, which answers at once. The packet becomes its acknowledgement.
+    /// Data arrives at its receiver, which acknowledges it at once. The packet becomes its acknowledgement.
     fn take_data(&mut self, number: usize, handle: u32) {
         let flow = &mut self.flows[number];
         let packet = self.packets.renumbered(handle);
@@ -369,10 +369,10 @@ impl Net {
         self.push_flow(number);
     }
 
-    /// A timer of a flow has run out, or the application has something to say.
+    /// A flow's timer expires, or its application submits a message.
     fn run_flow(&mut self, number: usize) {
         let flow = &mut self.flows[number];
-        // The key may be earlier than what is due: a timer that is put off leaves it where it is.
+        // The key may be too early: postponing a timer does not update it.
         if flow.next_message_ns <= self.now_ns {
             flow.begin_message(self.now_ns);
         }
@@ -381,13 +381,13 @@ impl Net {
         self.push_flow(number);
     }
 
-    /// Sends what a flow may send now, and asks when it wants to be called again.
+    /// Sends what a flow may send now, and updates the flow's deadline.
     fn push_flow(&mut self, number: usize) {
         while let Some((seq, stamp)) = self.flows[number].sender.poll_send(self.now_ns) {
             let flow = &self.flows[number];
             let (link, item) = (flow.spec.forward[0], flow.item(number, seq));
             let packet = Packet { item, stamp, seq, ..Packet::default() };
-            // What is refused is lost, as if the path had dropped it.
+            // A refused packet counts as lost in the path.
             match self.packets.add(packet) {
                 Some(handle) => {
                     let item = self.packets.get(handle).item;
@@ -422,7 +422,7 @@ impl Flow {
         }
     }
 
-    /// The application gives its next message.
+    /// The application submits its next message.
     fn begin_message(&mut self, now_ns: u64) {
         self.next_message_ns = NEVER;
         let sizes = match self.spec.workload {
@@ -440,7 +440,7 @@ impl Flow {
         self.pending.push_back(Pending { end: self.sender.given(), segments, began_ns: now_ns });
     }
 
-    /// Notes the messages that have arrived; behind one of them there may be silence.
+    /// Records the messages that have arrived. After one of them there may be a pause.
     fn finish_messages(&mut self, now_ns: u64) {
         while let Some(first) = self.pending.front().copied()
             && first.end <= self.sender.acknowledged()

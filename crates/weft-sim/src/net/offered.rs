@@ -1,6 +1,6 @@
-//! Flows that send whatever becomes of their packets, into one queue: what each of them gets, and how long it waits.
+//! Flows without congestion control, into one queue: throughput and delay of each.
 //!
-//! Such a flow says nothing of TCP, and all about isolation: what it does not get, others took.
+//! Such flows do not model TCP; they test isolation: what one flow does not get, the others took.
 
 use super::exponential;
 use super::measure::Histogram;
@@ -9,47 +9,47 @@ use std::collections::BinaryHeap;
 use weft_core::rng::Rng;
 use weft_engine::queue::{FAR_NS, Packet, Queue, QueueCode};
 
-/// A flow that is offered.
+/// A flow at a constant offered rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offered {
-    /// Its packets; their handles are not looked at. If there is an end to their slack, they are due when it is over.
+pub struct OfferedFlow {
+    /// A template of its packets; the handle is ignored. A finite slack becomes a deadline when the packet arrives.
     pub packet: Packet,
-    /// Bits a second that it sends.
+    /// The offered rate, in bits per second.
     pub bits_per_s: f64,
-    /// Its packets come by chance, as those of many (Poisson), and not evenly.
+    /// Packets arrive as a Poisson process, like those of many sources, instead of evenly.
     pub by_chance: bool,
 }
 
-/// What a flow got.
+/// The result of a flow.
 #[derive(Clone, Debug, Default)]
-pub struct Got {
-    /// Packets that came to the queue.
+pub struct FlowResult {
+    /// Packets that arrived at the queue.
     pub offered: u64,
     /// Packets that left it.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the packets that left.
     pub sent_bytes: u64,
     /// Packets that were dropped.
     pub dropped: u64,
-    /// How long those waited that left, in nanoseconds.
+    /// Sojourn times of the packets that left, in nanoseconds.
     pub waits: Histogram,
 }
 
-/// Offers flows to a queue on a link of so many bits a second, for `ns` nanoseconds. What came, left and was dropped of
-/// each from `from_ns` on: what comes before fills the queue.
+/// Offers flows to a queue on a link with this rate, for `ns` nanoseconds. Counts arrivals, departures and drops from
+/// `from_ns` on; the time before fills the queue.
 ///
 /// # Panics
-/// A packet is lost or doubled: an error of the queue.
+/// If the queue loses or duplicates a packet.
 pub fn offer<C: QueueCode>(
     queue: &mut Queue<C>,
-    flows: &[Offered],
+    flows: &[OfferedFlow],
     bits_per_s: u64,
     (from_ns, ns): (u64, u64),
     rng: &mut Rng,
-) -> Vec<Got> {
+) -> Vec<FlowResult> {
     let mut run = Run { queue, bits_per_s, free_ns: 0, rest: 0, came: Vec::new(), from_ns, got: Vec::new() };
-    run.got.resize_with(flows.len(), Got::default);
-    let between = |flow: &Offered| f64::from(flow.packet.len) * 8e9 / flow.bits_per_s;
+    run.got.resize_with(flows.len(), FlowResult::default);
+    let between = |flow: &OfferedFlow| f64::from(flow.packet.len) * 8e9 / flow.bits_per_s;
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, flow) in flows.iter().enumerate() {
         next.push(Reverse(((rng.unit() * between(flow)) as u64, nth)));
@@ -71,13 +71,13 @@ pub fn offer<C: QueueCode>(
 struct Run<'q, C> {
     queue: &'q mut Queue<C>,
     bits_per_s: u64,
-    /// When the link has sent what left last, and what is left of a nanosecond then.
+    /// When the link finishes its last packet, and the remainder of that division.
     free_ns: u64,
     rest: u64,
-    /// By handle: the flow, and when it came.
+    /// By handle: the flow, and the arrival time.
     came: Vec<(usize, u64)>,
     from_ns: u64,
-    got: Vec<Got>,
+    got: Vec<FlowResult>,
 }
 
 impl<C: QueueCode> Run<'_, C> {
@@ -96,7 +96,7 @@ impl<C: QueueCode> Run<'_, C> {
         }
     }
 
-    /// Sends what may leave before this time.
+    /// Sends the packets that may leave before this time.
     fn send_until(&mut self, until_ns: u64) {
         while self.free_ns < until_ns {
             let now_ns = self.free_ns;

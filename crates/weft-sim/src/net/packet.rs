@@ -1,42 +1,42 @@
-//! Packets under way, in an arena: a packet is a number, and making one allocates nothing once the arena is as large as
-//! the most that were ever under way.
+//! Packets in flight, in an arena. A packet is an index; creating one allocates only if more packets are in flight than
+//! ever before.
 
 use super::discipline::Item;
 use super::tcp::Stamp;
 
-/// Packets that may be under way at once: what a link of 10 Gbit/s holds in ten seconds.
+/// Maximum number of packets in flight: ten seconds of a 10 Gbit/s link.
 pub const PACKETS_MAX: usize = 1 << 23;
-/// Blocks that an acknowledgement can carry beside a timestamp (RFC 2018, section 3).
+/// SACK blocks that fit into an acknowledgement with a timestamp (RFC 2018, section 3).
 pub(super) const SACK_BLOCKS: usize = 3;
 
-/// What a packet is beside its item.
+/// A packet: its item and its TCP fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Packet {
     pub(super) item: Item,
-    /// What its sender wrote into it. The acknowledgement brings it back, as the timestamp of RFC 7323 is.
+    /// The sender's data, which the acknowledgement returns, like the timestamp of RFC 7323.
     pub(super) stamp: Stamp,
-    /// Of data, its number among the flow's segments; of an acknowledgement, the segment that is expected next.
+    /// For data, the segment's number in the flow; for an acknowledgement, the next expected segment.
     pub(super) seq: u32,
-    /// How many links of its path it has passed.
+    /// The number of links that it has passed.
     pub(super) hop: u16,
     pub(super) is_ack: bool,
-    /// The data that this acknowledges was marked on its way.
+    /// The acknowledged data was ECN-marked.
     pub(super) is_marked: bool,
-    /// Segments that the receiver has beyond the one it expects, as `[from, to)`; blocks that are empty say nothing.
+    /// Segments beyond the expected one that the receiver has, as `[from, to)`. Empty blocks are unused.
     pub(super) sack: [(u32, u32); SACK_BLOCKS],
 }
 
-/// All packets that are under way.
+/// The packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     slots: Vec<Packet>,
     free: Vec<u32>,
-    /// How many were made: the number of the next.
+    /// Number of packets created, and the next packet's id.
     made: u64,
 }
 
 impl Packets {
-    /// Takes a packet in and numbers it. None if [`PACKETS_MAX`] are under way.
+    /// Adds a packet and assigns its id. `None` if [`PACKETS_MAX`] are in flight.
     pub(super) fn add(&mut self, mut packet: Packet) -> Option<u32> {
         let handle = match self.free.pop() {
             Some(handle) => handle,
@@ -53,12 +53,12 @@ impl Packets {
         Some(handle)
     }
 
-    /// A packet that is under way.
+    /// A packet in flight.
     pub(super) fn get(&mut self, handle: u32) -> &mut Packet {
         &mut self.slots[handle as usize]
     }
 
-    /// A packet that becomes another one: it gets a number of its own.
+    /// Reuses a packet for another one, with a new id.
     pub(super) fn renumbered(&mut self, handle: u32) -> &mut Packet {
         let packet = &mut self.slots[handle as usize];
         packet.item.id = self.made;
@@ -66,18 +66,18 @@ impl Packets {
         packet
     }
 
-    /// The packet is no longer under way.
+    /// Removes a packet that is no longer in flight.
     pub(super) fn remove(&mut self, handle: u32) {
         self.free.push(handle);
     }
 
-    /// How many were made.
+    /// Number of packets created.
     pub(super) fn made(&self) -> u64 {
         self.made
     }
 
-    /// How many are under way.
-    pub(super) fn under_way(&self) -> usize {
+    /// Number of packets in flight.
+    pub(super) fn n_in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 }

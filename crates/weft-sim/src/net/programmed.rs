@@ -1,4 +1,4 @@
-//! A queue program of the engine at the head of a link.
+//! A queue program of the engine as a discipline.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use weft_engine::queue::{DropCause, Packet, Queue, QueueCode, QueueProgram};
 
 use super::discipline::{Backlog, Discipline, DropReason, Dropped, Item};
 
-/// A queue that runs a program, as a discipline.
+/// A discipline that runs a queue program.
 ///
-/// A program sees of an item its length, its ECN codepoint, its class and what is left of its message; `p.flow`,
-/// `p.src` and `p.dst` are the number of its flow.
+/// The program sees an item's length, ECN codepoint, class and remaining bytes; `p.flow`, `p.src` and `p.dst` are the
+/// number of its flow.
 #[derive(Debug)]
 pub struct Programmed<C> {
     queue: Queue<C>,
-    /// By handle: what waits, as it came.
+    /// The queued items, by handle.
     items: Vec<Item>,
 }
 
 impl<C: QueueCode> Programmed<C> {
-    /// An empty queue that runs this program; all chance in it follows from the seed.
+    /// An empty queue for this program. The seed determines its random numbers.
     pub fn new(program: Arc<QueueProgram>, code: C, seed: u64) -> Self {
         Self { queue: Queue::new(program, code, 0, seed), items: Vec::new() }
     }
 
-    /// Chance from elsewhere, as [`Queue::draw_from`] takes it.
+    /// Replaces the source of random numbers; see [`Queue::draw_from`].
     pub fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
         self.queue.draw_from(random);
     }
@@ -34,7 +34,7 @@ impl<C: QueueCode> Programmed<C> {
     }
 }
 
-/// An item as a program sees it.
+/// The packet that a program sees for an item.
 pub fn packet_of(item: &Item) -> Packet {
     Packet {
         handle: u64::from(item.handle),

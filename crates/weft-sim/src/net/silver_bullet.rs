@@ -1,9 +1,9 @@
 //! "No silver bullet": the experiment of "Extending SDN to the Data Plane" (Sivaraman et al., HotNets 2013).
 //!
-//! Three configurations of a bottleneck, applications that want different things, two kinds of links, six comparisons.
-//! Details are those of the authors' scripts for ns-2: NewReno that repairs one loss a round trip, segments of 1210
-//! bytes with 50 of headers, a queue that is never full, one packet of any size at each opportunity of a trace, and the
-//! whole delay of such a link on the way back.
+//! It has three configurations of a bottleneck, applications with different objectives, two kinds of links, and six
+//! comparisons. Details follow the authors' ns-2 scripts. NewReno repairs one loss per round trip. Segments have 1210
+//! bytes with 50 of headers. The queue never overflows. A trace sends one packet of any size per opportunity, and has
+//! all of its delay on the return path.
 
 use std::sync::Arc;
 
@@ -21,51 +21,51 @@ use weft_engine::packet::trace::Trace;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// The round trip of both links without a queue.
+/// The round-trip time of both links without queueing.
 const RTT_NS: u64 = 150 * MS;
-/// The fixed link.
+/// The rate of the fixed link.
 const FIXED_BITS_PER_S: u64 = 15_000_000;
-/// A queue that is never full.
+/// A limit that is never reached.
 const LIMIT_PACKETS: u64 = 10_000_000;
 /// The target of CoDel, and one that is never reached.
 const TARGET_NS: u64 = 5 * MS;
 const NO_TARGET_NS: u64 = 1000 * S;
-/// The mean silence of the web, and what each of its flows has beside what is drawn.
+/// The mean pause of the web application, and the bytes that each of its flows has on top of the drawn size.
 const OFF_NS: u64 = 200 * MS;
 const WEB_MORE: u64 = 16_384;
-/// Packets of 1500 bytes a second that a made link carries at most: 12 Mbit/s.
+/// Maximum rate of a synthetic trace in packets of 1500 bytes per second: 12 Mbit/s.
 const LTE_RATE_MAX: f64 = 1000.0;
 
-/// What stands at the bottleneck.
+/// A configuration of the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Configuration {
-    /// One queue in order of arrival, with CoDel.
+    /// One FIFO queue with CoDel.
     CodelFcfs,
-    /// A queue for each flow in turn, with CoDel on each.
+    /// Fair queueing with CoDel on each flow.
     CodelFq,
-    /// A deep queue for each flow in turn.
+    /// Fair queueing with deep buffers.
     BufferbloatFq,
-    /// A queue program, which is given.
+    /// A queue program.
     Program,
 }
 
-/// What an application is, and what it wants.
+/// An application and its objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Application {
-    /// A transfer without an end, which wants throughput.
+    /// An endless transfer; its objective is throughput.
     Bulk,
-    /// Flows with silences between, which want to be complete soon: the slowest of a thousand counts.
+    /// Flows with pauses; the objective is the completion time of the slowest in a thousand.
     Web,
-    /// A flow without an end that wants throughput over delay.
+    /// An endless flow; its objective is throughput over delay.
     Interactive,
 }
 
-/// Which of the two links.
+/// The kind of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// 15 Mbit/s.
     Fixed,
-    /// One whose rate changes, as a trace says.
+    /// A variable rate, from a trace.
     Lte,
 }
 
@@ -74,17 +74,17 @@ pub enum LinkKind {
 pub struct Comparison {
     /// The number of the table.
     pub name: &'static str,
-    /// A flow each.
+    /// The applications, with one flow each.
     pub applications: &'static [Application],
-    /// Through this link.
+    /// The kind of link.
     pub link: LinkKind,
-    /// Simulated seconds of a seed.
+    /// Simulated seconds per seed.
     pub seconds: u32,
-    /// The configurations that the paper compares here.
+    /// The configurations that the paper compares.
     pub compared: [Configuration; 2],
 }
 
-/// The six comparisons, with the lengths of the authors' scripts.
+/// The six comparisons, with the durations of the authors' scripts.
 pub const COMPARISONS: [Comparison; 6] = {
     use Application::{Bulk, Interactive, Web};
     use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
@@ -107,32 +107,32 @@ pub const COMPARISONS: [Comparison; 6] = {
     ]
 };
 
-/// What came of one seed of one comparison.
+/// The results of seeds of one comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Seeds that are in it.
+    /// The number of seeds.
     pub seeds: u32,
-    /// For each flow, the sum over seeds of its bits a second.
+    /// For each flow, the sum of its bits per second over the seeds.
     pub bits_per_s: Vec<f64>,
-    /// The sum over seeds of the fairness among flows.
+    /// The sum of the fairness index over the seeds.
     pub fairness: f64,
-    /// Round trips of all flows that want throughput over delay.
+    /// Round-trip times of all flows with the objective throughput over delay.
     pub rtt: Histogram,
-    /// How long the flows of the web took, in nanoseconds; those that the end cut off with what they had taken.
+    /// Completion times of the web flows, in nanoseconds; for unfinished flows, the time so far.
     pub completions_ns: Vec<u64>,
-    /// How long packets waited at the bottleneck.
+    /// Sojourn times at the bottleneck.
     pub sojourn: Histogram,
-    /// Packets that the bottleneck dropped.
+    /// Packets dropped at the bottleneck.
     pub dropped: u64,
-    /// Packets that were made, data and acknowledgements.
+    /// Packets created, data and acknowledgements.
     pub packets: u64,
 }
 
 impl Configuration {
-    /// The paper's three in its order, and a fourth that may be better.
+    /// The paper's three configurations in its order, and a queue program.
     pub const ALL: [Self; 4] = [Self::CodelFcfs, Self::CodelFq, Self::BufferbloatFq, Self::Program];
 
-    /// As the paper calls it; none of a program, which has a name of its own.
+    /// The paper's name; `None` for a program, which has its own name.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::CodelFcfs => Some("CoDel+FCFS"),
@@ -142,7 +142,7 @@ impl Configuration {
         }
     }
 
-    /// The queue: one discipline with two numbers; none of a program.
+    /// The queue: one discipline with two parameters; `None` for a program.
     pub fn discipline(self) -> Option<Box<dyn Discipline>> {
         let (n_queues, target_ns) = match self {
             Self::CodelFcfs => (1, TARGET_NS),
@@ -155,7 +155,7 @@ impl Configuration {
 }
 
 impl Application {
-    /// As the paper calls it.
+    /// The paper's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bulk => "bulk",
@@ -164,7 +164,7 @@ impl Application {
         }
     }
 
-    /// The number by which its packets say what it wants.
+    /// The class in its packets that states its objective.
     pub fn class(self) -> u8 {
         match self {
             Self::Bulk => 1,
@@ -182,7 +182,7 @@ impl Application {
 }
 
 impl LinkKind {
-    /// As people call it.
+    /// The usual name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fixed => "15 Mbit/s",
@@ -203,18 +203,19 @@ pub fn newreno_of_2013() -> SenderSpec {
     }
 }
 
-/// A made link, for a seed of a comparison that takes so many seconds; by its number, where a network has several.
-pub fn made_trace(seed: u64, link: u64, seconds: u32) -> Arc<Trace> {
+/// A synthetic trace for a seed and a duration. `link` is its number, for networks with several.
+pub fn synthetic_trace(seed: u64, link: u64, seconds: u32) -> Arc<Trace> {
     Arc::new(like_lte(hash::stream(seed, "lte", link), seconds, LTE_RATE_MAX))
 }
 
 impl Comparison {
-    /// Bits a second of its link, if that is fixed.
+    /// The bits per second of its link, if that is fixed.
     pub fn bits_per_s(&self) -> Option<u64> {
         (self.link == LinkKind::Fixed).then_some(FIXED_BITS_PER_S)
     }
 
-    /// Runs one seed with this queue at the bottleneck, for `seconds`. `trace` is that of the link if its rate changes.
+    /// Runs one seed for `seconds` with this queue at the bottleneck. `trace` is the link's trace if its rate is
+    /// variable.
     pub fn run(
         &self,
         queue: Box<dyn Discipline>,
@@ -224,7 +225,7 @@ impl Comparison {
         seconds: u32,
     ) -> Outcome {
         let mut net = Net::new(seed);
-        // The scripts have the delay of a fixed link on both ways, that of a trace on the way back.
+        // The scripts put a fixed link's delay on both paths, and a trace's delay on the return path.
         let (link, back_ns) = match trace {
             None => (LinkSpec::fixed(FIXED_BITS_PER_S, RTT_NS / 2), RTT_NS / 2),
             Some(trace) => (LinkSpec::trace(trace, 0), RTT_NS),
@@ -274,7 +275,7 @@ impl Comparison {
 }
 
 impl Outcome {
-    /// Takes in the outcome of other seeds of the same comparison and configuration.
+    /// Adds the results of other seeds of the same comparison and configuration.
     pub fn merge(&mut self, other: &Self) {
         self.seeds += other.seeds;
         self.bits_per_s.resize(self.bits_per_s.len().max(other.bits_per_s.len()), 0.0);
@@ -289,25 +290,25 @@ impl Outcome {
         self.packets += other.packets;
     }
 
-    /// Bits a second, the mean over seeds and over the flows of an application.
+    /// Bits per second: the mean over the seeds and the flows of an application.
     pub fn throughput(&self, comparison: &Comparison, application: Application) -> f64 {
         let of = comparison.applications.iter().zip(&self.bits_per_s);
         let mine: Vec<f64> = of.filter(|(other, _)| **other == application).map(|(_, sum)| *sum).collect();
         mine.iter().sum::<f64>() / (mine.len() as f64 * f64::from(self.seeds))
     }
 
-    /// The completion time that one in a thousand flows of the web exceeds, in seconds; none without web.
+    /// The 99.9th percentile of the web flows' completion times, in seconds; `None` without web flows.
     pub fn tail_s(&self) -> Option<f64> {
         let mut times = self.completions_ns.clone();
         tail(&mut times, 0.999).map(|ns| ns as f64 / S as f64)
     }
 
-    /// The mean round trip of flows that want throughput over delay, in seconds.
+    /// The mean round-trip time of flows with the objective throughput over delay, in seconds.
     pub fn rtt_s(&self) -> f64 {
         self.rtt.mean() / S as f64
     }
 
-    /// What an application wants of this outcome, as a number of which more is better.
+    /// An application's objective for this outcome, as a number; larger is better.
     pub fn score(&self, comparison: &Comparison, application: Application) -> f64 {
         match application {
             Application::Bulk => self.throughput(comparison, application),
@@ -321,13 +322,13 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    /// The paper's two claims that one short seed can show would be lost: deep buffers give the most throughput where
-    /// the rate changes, and CoDel gives the most power.
+    /// If this fails, two of the paper's claims no longer hold: deep buffers give the most throughput at a variable
+    /// rate, and CoDel gives the most power.
     #[test]
-    fn deep_buffers_win_throughput_and_codel_wins_power() {
+    fn codel_beats_deep_buffer_in_power() {
         let score = |name, configuration: Configuration| {
             let comparison = COMPARISONS.iter().find(|comparison| comparison.name == name).unwrap();
-            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 0, 60));
+            let trace = (comparison.link == LinkKind::Lte).then(|| synthetic_trace(1, 0, 60));
             let queue = configuration.discipline().unwrap();
             let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
             outcome.score(comparison, comparison.applications[0])

@@ -1,25 +1,25 @@
-//! How large messages are.
+//! Message sizes.
 
-use super::numbers::{exp, ln};
+use super::portable_math::{exp, ln};
 use weft_core::rng::Rng;
 
 /// A distribution of sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sizes {
-    /// All the same.
+    /// One size.
     Fixed(u64),
-    /// Flows of the web as they were seen in 2011 at a research institute, each with so many bytes more.
+    /// Web flows as measured in 2011 at a research institute, each with some additional bytes.
     ///
-    /// Made anew from the published quantiles of the distribution with which "Extending SDN to the Data Plane" was
-    /// measured: median 542 bytes, mean 139 kB, the largest 3.29 GB.
+    /// Reconstructed from the published quantiles of the distribution in "Extending SDN to the Data Plane": median 542
+    /// bytes, mean 139 kB, maximum 3.29 GB.
     Web {
-        /// Bytes that every flow has in addition.
+        /// Bytes that each flow has in addition.
         more: u64,
     },
 }
 
-/// Quantiles: the share of flows that are larger, and the size. Between two of them sizes follow a power law, which is
-/// what such flows do. The one of 1e-4 is not published; it is set so that the mean is that which is.
+/// Quantiles: the share of larger flows, and the size. Between two quantiles sizes follow a power law, like real flows.
+/// The quantile of 1e-4 is not published; it is chosen so that the mean equals the published one.
 const WEB: [(f64, f64); 8] = [
     (1.0, 60.0),
     (0.5, 542.0),
@@ -32,7 +32,7 @@ const WEB: [(f64, f64); 8] = [
 ];
 
 impl Sizes {
-    /// A size.
+    /// Draws a size.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
@@ -41,7 +41,7 @@ impl Sizes {
     }
 }
 
-/// The size that a share `larger` of all flows exceed, above 0 and up to 1.
+/// The size that a share `larger` of all flows exceeds, above 0 and up to 1.
 fn web(larger: f64) -> f64 {
     let at = WEB.iter().rposition(|(share, _)| larger <= *share).unwrap_or(0);
     let ((from, low), (to, high)) = (WEB[at], WEB[(at + 1).min(WEB.len() - 1)]);
@@ -56,23 +56,23 @@ fn web(larger: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The web of the experiment would have other flows than that of the paper.
+    /// If this fails, the experiment's web flows differ from those of the paper.
     #[test]
-    fn the_web_has_its_published_quantiles_and_mean() {
+    fn web_sizes_match_publication() {
         for (larger, size) in
             [(0.5, 542.0), (0.1, 14e3), (0.01, 248e3), (1e-3, 11.9e6), (1e-5, 3.29e9), (1e-9, 3.29e9)]
         {
             assert!((web(larger) / size - 1.0).abs() < 1e-9, "{larger}: {}", web(larger));
         }
-        // The mean over 10^6 evenly spaced shares, which no drawing at random comes near.
+        // The mean over 10^6 evenly spaced shares; random draws would need far more samples.
         let n = 1_000_000;
         let mean = (0..n).map(|nth| web((f64::from(nth) + 0.5) / f64::from(n))).sum::<f64>() / f64::from(n);
         assert!((mean / 139e3 - 1.0).abs() < 0.02, "{mean}");
     }
 
-    /// Fewer flows than are drawn would be as large as they say.
+    /// If this fails, drawn flows do not follow the distribution.
     #[test]
-    fn sizes_are_drawn_as_they_are_distributed() {
+    fn drawn_sizes_match_distribution() {
         let mut rng = Rng::from_seed(1);
         let mut drawn: Vec<u64> = (0..20_000).map(|_| Sizes::Web { more: 16_384 }.draw(&mut rng)).collect();
         drawn.sort_unstable();

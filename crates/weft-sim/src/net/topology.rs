@@ -1,56 +1,56 @@
-//! Shapes of networks that the literature measures with.
+//! The standard network topologies of the literature.
 
 use super::discipline::Discipline;
 use super::link::LinkSpec;
 use super::network::{LinkId, Net};
 use super::twins::Fifo;
 
-/// Ports of a switch of a fat tree: 65,536 hosts would be the next size, and a path finds its links by number.
+/// Maximum number of ports per switch in a fat tree. The next power of two would have 65,536 hosts.
 pub const FAT_TREE_PORTS_MAX: u32 = 32;
 
-/// Many flows through one bottleneck: data passes it, acknowledgements come back over a wire.
+/// Many flows through one bottleneck. Acknowledgements return over a link without a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Dumbbell {
-    /// What all data passes.
+    /// The link that all data passes.
     pub bottleneck: LinkId,
-    /// What all acknowledgements pass.
+    /// The link that all acknowledgements pass.
     pub back: LinkId,
 }
 
-/// Links in a row, each of which other flows pass, too: one flow takes them all, and each of the others one.
+/// Links in a row: one flow passes all of them, and one further flow passes each.
 #[derive(Clone, Debug)]
 pub struct ParkingLot {
     /// The links, in order.
     pub links: Vec<LinkId>,
-    /// What all acknowledgements pass.
+    /// The link that all acknowledgements pass.
     pub back: LinkId,
 }
 
-/// Switches of `k` ports in three layers that connect `k^3 / 4` hosts, with as much capacity between the layers as the
-/// hosts have. Source: Al-Fares, Loukissas and Vahdat, SIGCOMM 2008.
+/// A fat tree: switches of `k` ports in three layers connect `k^3 / 4` hosts at full bisection bandwidth. Source:
+/// Al-Fares, Loukissas and Vahdat, SIGCOMM 2008.
 #[derive(Clone, Debug)]
 pub struct FatTree {
     k: u32,
-    /// By host: to its switch and from it.
+    /// By host: the link to its switch, and the link from it.
     host_up: Vec<LinkId>,
     host_down: Vec<LinkId>,
-    /// By edge switch and place in the pod: to the aggregation switch, and from it.
+    /// By edge switch and position in the pod: the link to the aggregation switch, and the link from it.
     edge_up: Vec<LinkId>,
     edge_down: Vec<LinkId>,
-    /// By aggregation switch and place among its core switches: to the core, and from it.
+    /// By aggregation switch and position among its core switches: the link to the core, and the link from it.
     core_up: Vec<LinkId>,
     core_down: Vec<LinkId>,
 }
 
 impl Dumbbell {
-    /// Adds a bottleneck with its queue, and a way back that takes `back_ns`.
+    /// Adds a bottleneck with its queue, and a return path with the delay `back_ns`.
     pub fn new(net: &mut Net, bottleneck: LinkSpec, queue: Box<dyn Discipline>, back_ns: u64) -> Self {
         Self { bottleneck: net.add_link(bottleneck, queue), back: add_wire(net, back_ns) }
     }
 }
 
 impl ParkingLot {
-    /// Adds so many links, each with its queue, and a way back that takes `back_ns`.
+    /// Adds links with their queues, and a return path with the delay `back_ns`.
     pub fn new(
         net: &mut Net,
         n_links: usize,
@@ -85,15 +85,15 @@ impl FatTree {
         }
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn hosts(&self) -> usize {
         self.host_up.len()
     }
 
-    /// The way from one host to another; where several are as short, `choice` picks one, the same in both directions.
+    /// The path from one host to another. `choice` selects one of several shortest paths, the same in both directions.
     ///
     /// # Panics
-    /// If they are the same host, or not of this tree.
+    /// If the hosts are equal, or not in this tree.
     pub fn path(&self, from: usize, to: usize, choice: u32) -> Vec<LinkId> {
         assert!(from != to, "a host needs no network to talk to itself");
         let half = (self.k / 2) as usize;
@@ -104,7 +104,7 @@ impl FatTree {
         if edge_from != edge_to {
             path.push(self.edge_up[edge_from * half + aggregation]);
             if pod_from != pod_to {
-                // The core switches of an aggregation switch have their links to the same place in each pod.
+                // A core switch links to the same aggregation position in each pod.
                 path.push(self.core_up[(pod_from * half + aggregation) * half + core]);
                 path.push(self.core_down[(pod_to * half + aggregation) * half + core]);
             }
@@ -115,7 +115,7 @@ impl FatTree {
     }
 }
 
-/// A link that only takes time; its queue is never used.
+/// A link that only delays; its queue is never used.
 fn add_wire(net: &mut Net, delay_ns: u64) -> LinkId {
     net.add_link(LinkSpec::wire(delay_ns), Box::new(Fifo::new(0)))
 }
@@ -125,9 +125,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Hosts would not reach each other, or not at the full rate of their links.
+    /// If this fails, hosts do not reach each other, or not at the full rate of their links.
     #[test]
-    fn a_fat_tree_has_its_links_and_ways() {
+    fn fat_tree_has_its_links_and_paths() {
         let mut net = Net::new(1);
         let spec = LinkSpec::fixed(1_000_000_000, 1000);
         let tree = FatTree::new(&mut net, 4, || (spec.clone(), Box::new(Fifo::new(100))));

@@ -1,32 +1,32 @@
-//! The smallest of a fixed number of keys, when keys change one at a time.
+//! The minimum of a fixed number of keys, with changes of single keys.
 //!
-//! Whatever makes events here (a link, a flow) has one next deadline, so the events of a run are not a heap that
-//! grows with the packets in flight but one key for each source. A change climbs from the leaf to the root and ends
-//! where the winner stays the same: some log2(n) comparisons, no allocation, and ties go to the source with the
-//! lower number, so that a run is the same on every machine. See `docs/design/queues.md`.
+//! Each event source (a link, a flow) has one deadline. So the event queue needs one key per source, instead of a heap
+//! that grows with the packets in flight. A change updates the winners from the leaf towards the root, and stops where
+//! the winner stays the same. That takes some log2(n) comparisons and no allocation. On a tie the source with the lower
+//! number wins, so that runs are the same on every machine. See `docs/design/queues.md`.
 
-/// The key of a source that waits for nothing.
+/// The key of a source without a deadline.
 pub const NEVER: u64 = u64::MAX;
 
-/// A tournament of keys: the least of them is known at any time.
+/// A tournament tree of keys: it knows the minimum at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Tournament {
-    /// A key for each source, padded with [`NEVER`] to a power of two.
+    /// A key per source, padded with [`NEVER`] to a power of two.
     keys: Vec<u64>,
-    /// `winners[1]` is the source with the least key; `winners[i]` the better of `winners[2 i]` and
-    /// `winners[2 i + 1]`. Those of the last level are of pairs of sources.
+    /// `winners[1]` is the source with the least key; `winners[i]` is the better of `winners[2 i]` and `winners[2 i +
+    /// 1]`. The last level has the winners of pairs of sources.
     winners: Vec<u32>,
     n_sources: usize,
 }
 
 impl Tournament {
-    /// No source yet.
+    /// A tree without sources.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a source that waits for nothing, and gives its number. It costs as much as all sources together where
-    /// their number passes a power of two.
+    /// Adds a source without a deadline, and returns its number. Rebuilds the tree when the number of sources exceeds a
+    /// power of two.
     pub fn add(&mut self) -> usize {
         let source = self.n_sources;
         self.n_sources += 1;
@@ -37,12 +37,12 @@ impl Tournament {
         source
     }
 
-    /// How many sources there are.
+    /// The number of sources.
     pub fn len(&self) -> usize {
         self.n_sources
     }
 
-    /// Whether there is no source.
+    /// Whether there are no sources.
     pub fn is_empty(&self) -> bool {
         self.n_sources == 0
     }
@@ -52,7 +52,7 @@ impl Tournament {
         self.keys[source]
     }
 
-    /// Gives a source another key.
+    /// Sets the key of a source.
     pub fn set(&mut self, source: usize, key: u64) {
         if self.keys[source] == key {
             return;
@@ -62,7 +62,7 @@ impl Tournament {
         let mut winner = self.of_pair(source);
         loop {
             let before = core::mem::replace(&mut self.winners[node], winner);
-            // The same winner with the same key: nothing changes above. With the changed key it may lose there.
+            // The same winner with the same key: no change above. A changed key may lose there.
             if node == 1 || (before == winner && winner as usize != source) {
                 return;
             }
@@ -72,7 +72,7 @@ impl Tournament {
         }
     }
 
-    /// The source with the least key and that key, which is [`NEVER`] if all wait for nothing.
+    /// The source with the least key and that key, which is [`NEVER`] if no source has a deadline.
     pub fn least(&self) -> Option<(usize, u64)> {
         let source = *self.winners.get(1)? as usize;
         Some((source, self.keys[source]))
@@ -106,9 +106,9 @@ mod tests {
     use super::*;
     use weft_core::rng::Rng;
 
-    /// Events would come out of order, or a source would be forgotten.
+    /// If this fails, events are processed out of order, or a source is forgotten.
     #[test]
-    fn the_least_key_is_that_of_a_walk_through_all() {
+    fn winner_is_the_least_key() {
         let mut rng = Rng::from_seed(3);
         for n in [1, 2, 3, 7, 64, 100] {
             let mut keys = vec![NEVER; n];
@@ -128,9 +128,9 @@ mod tests {
         assert_eq!(Tournament::new().least(), None);
     }
 
-    /// A source that comes in the middle of a run must not disturb the others.
+    /// If this fails, adding a source during a run changes the others.
     #[test]
-    fn a_source_may_come_later() {
+    fn source_may_be_added_later() {
         let mut tournament = Tournament::new();
         for source in 0..20 {
             assert_eq!(tournament.add(), source);

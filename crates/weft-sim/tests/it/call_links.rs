@@ -1,4 +1,4 @@
-//! Links on clusters: calls of tenants wait in the queues of the library, with real HTTP/2 and a virtual clock.
+//! Call links on clusters: tenants' calls queue in the library's queues, with real HTTP/2 and a virtual clock.
 
 use crate::queues::library_queue;
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ use weft_sim::{Behaviour, Call, CallId, ClientId, START, World};
 const CART: &str = "10.0.0.1:50051";
 const OK: Option<u32> = Some(0);
 const RESOURCE_EXHAUSTED: Option<u32> = Some(8);
-/// What the server needs for a call.
+/// The server's time per call.
 const SERVICE_MS: i64 = 10;
 
 const fn ms(n: i64) -> Interval {
     Interval::from_millis(n)
 }
 
-/// A link with a queue of the library, four calls under way, and a tenant in each flow.
+/// A link with a queue of the library, four concurrent calls, and a flow per tenant.
 fn link(queue: &str, args: &str) -> CallQueue {
     let program = library_queue(queue, args);
     CallQueue {
@@ -78,7 +78,7 @@ fn of_tenant(tenant: &str, at: i64) -> Call {
     Call::unary("/shop.Cart/Add", b"hello").header("tenant", tenant).at(ms(at))
 }
 
-/// Calls of a client, from the number of each.
+/// Calls of a client, each built from its number.
 fn calls(world: &mut World, client: ClientId, n: i64, call: impl Fn(i64) -> Call) -> Vec<CallId> {
     (0..n).map(|nth| world.call(client, call(nth))).collect()
 }
@@ -89,13 +89,13 @@ fn stats(world: &mut World) -> CallQueueStats {
     stats
 }
 
-/// The longest that a call took.
+/// The longest duration of a call.
 fn slowest(world: &World, calls: &[CallId]) -> Interval {
     let took = calls.iter().map(|call| world.answer(*call).took());
     took.max().expect("there are calls")
 }
 
-/// A tenant that floods the cluster, and another that calls now and then: how long the other's calls took at most.
+/// The maximum latency of a modest tenant's calls beside a tenant that floods the cluster.
 fn beside_a_flood(queue: &str) -> Interval {
     let mut world = world(1, link(queue, ""));
     let (greedy, modest) = (world.client("front"), world.client("front"));
@@ -103,7 +103,7 @@ fn beside_a_flood(queue: &str) -> Interval {
     let few = calls(&mut world, modest, 20, |nth| of_tenant("modest", 30 + nth * 30));
     world.run();
     assert!(few.iter().all(|call| world.answer(*call).code() == OK));
-    // CoDel drops calls of the flood, for which they wait long enough.
+    // CoDel drops calls of the flood, which wait long enough.
     let n_dropped =
         flood.iter().filter(|call| world.answer(**call).code() == RESOURCE_EXHAUSTED).count() as u64;
     let stats = stats(&mut world);
@@ -112,10 +112,10 @@ fn beside_a_flood(queue: &str) -> Interval {
     slowest(&world, &few)
 }
 
-/// One tenant would make all others wait for as long as it likes.
+/// If this fails, one tenant delays all others without a bound.
 #[test]
-fn a_flood_of_one_tenant_does_not_hold_up_another() {
-    // A place is free after a service at the latest, and the next turn is the other's.
+fn tenant_flood_spares_others() {
+    // A slot is free after one service time at the latest, and the next turn is the other tenant's.
     let fair = beside_a_flood("drr");
     assert!(fair < ms(2 * SERVICE_MS + 10), "{fair}");
     let nested = beside_a_flood("fq_codel");
@@ -124,14 +124,14 @@ fn a_flood_of_one_tenant_does_not_hold_up_another() {
     assert!(in_line > ms(500), "a line has the flood first: {in_line}");
 }
 
-/// A listener that many share would be its busiest client's, or a call hold the place of another for ever.
+/// If this fails, the busiest client takes all of a shared listener, or a call holds a slot forever.
 #[test]
-fn a_listener_is_shared_between_its_connections() {
+fn connections_share_a_listener() {
     let of_listener =
         |queue: &str| CallQueue { of: QueueScope::Listener(0), key: CallFlow::Session, ..link(queue, "") };
     let slowest_of_few = |queue: &str| {
         let mut world = world(7, of_listener(queue));
-        // Both come from one host, and say nothing of tenants.
+        // Both clients have one host and name no tenant.
         let (greedy, modest) = (world.client("front"), world.client("front"));
         let flood = calls(&mut world, greedy, 600, |_| Call::unary("/shop.Cart/Add", b"hello").at(ms(1)));
         let few = calls(&mut world, modest, 20, |nth| {
@@ -147,9 +147,9 @@ fn a_listener_is_shared_between_its_connections() {
     assert!(slowest_of_few("fifo") > ms(500));
 }
 
-/// A call that has passed one link would not wait in the other, or not give back both of its places.
+/// If this fails, a call that passed one link does not wait in the other, or does not release both slots.
 #[test]
-fn calls_pass_the_link_of_their_listener_and_that_of_their_cluster() {
+fn call_passes_both_links() {
     let narrow = CallQueue { of: QueueScope::Listener(0), concurrency: Some(2), ..link("fifo", "") };
     let narrow = CallQueue { name: "front_line".to_owned(), ..narrow };
     let wide = CallQueue { concurrency: Some(1), ..link("drr", "") };
@@ -163,20 +163,20 @@ fn calls_pass_the_link_of_their_listener_and_that_of_their_cluster() {
     for stats in world.engine().stats().call_queues {
         assert!(stats.counts.is_conserved() && stats.counts.sent == 50 && stats.in_flight == 0, "{stats:?}");
     }
-    // One after the other, for the cluster has one place.
+    // One call at a time: the cluster has one slot.
     assert!(slowest(&world, &all) >= ms(50 * SERVICE_MS));
 }
 
-/// Tenants that all ask for more than there is would get different shares of it.
+/// If this fails, tenants with too much demand get unequal shares.
 #[test]
-fn tenants_that_ask_for_more_have_equal_shares() {
+fn greedy_tenants_share_equally() {
     let mut world = world(2, link("drr", ""));
     for (tenant, n) in [("a", 400), ("b", 200), ("c", 100)] {
         let client = world.client("front");
         calls(&mut world, client, n, |_| of_tenant(tenant, 1));
     }
     world.run();
-    // What was under way before all had come is nobody's turn.
+    // Calls that started before all tenants had sent are not part of the rounds.
     let tenants: Vec<&str> = world.received().iter().filter_map(|call| call.header("tenant")).collect();
     for n in [60, 150, 280] {
         let shares = ["a", "b", "c"].map(|tenant| tenants[..n].iter().filter(|of| **of == tenant).count());
@@ -186,9 +186,9 @@ fn tenants_that_ask_for_more_have_equal_shares() {
     assert_eq!(tenants.len(), 700);
 }
 
-/// Calls of a lower class would wait behind those of a higher one.
+/// If this fails, calls of a lower class wait behind those of a higher one.
 #[test]
-fn the_class_of_a_call_is_a_header() {
+fn header_gives_call_class() {
     let mut world = world(3, CallQueue { concurrency: Some(1), ..link("priority", "") });
     let client = world.client("front");
     for class in [9, 7, 1, 0, 3] {
@@ -197,16 +197,16 @@ fn the_class_of_a_call_is_a_header() {
     world.run();
     let classes: Vec<u32> =
         world.received().iter().filter_map(|call| call.header("class")?.parse().ok()).collect();
-    // The first went on before the others had come. What is beyond the last class is the last.
+    // The first call started before the others arrived. Classes beyond the last count as the last.
     let behind = classes[1..].iter().map(|class| (*class).min(7));
     assert!(behind.is_sorted(), "{classes:?}");
     assert_eq!(classes.len(), 50);
 }
 
-/// If this fails, a long request goes before a short one where the shortest is to go first, or what its message is long
-/// does not count where only the beginning of that has come: the window of a stream is 65,535 bytes.
+/// If this fails, a long request goes before a short one in a shortest-first queue, or a message's length does not
+/// count until all of it has arrived: a stream's window is 65,535 bytes.
 #[test]
-fn short_requests_go_before_long_ones() {
+fn short_request_goes_first() {
     for (seed, queue) in (0..20).flat_map(|seed| ["srpt", "pfabric"].map(|queue| (seed, queue))) {
         let mut world = world(seed, CallQueue { concurrency: Some(1), ..link(queue, "") });
         let client = world.client("front");
@@ -216,17 +216,17 @@ fn short_requests_go_before_long_ones() {
         }
         world.run();
         let bytes: Vec<usize> = world.received().iter().map(|call| call.messages[0].payload.len()).collect();
-        // The first found nobody, and the others came while it was under way.
+        // The first call found an empty link; the others arrived while it was in flight.
         assert_eq!(bytes, [200_000, 10, 100, 1_000, 100_000, 300_000], "{queue}, seed {seed}");
         assert!(world.check().is_empty());
         assert_eq!(stats(&mut world).counts.sent, 6);
     }
 }
 
-/// If this fails, a client that waits for the server before it sends anything waits for ever, or what `content-length`
-/// says of a request of which nothing has come counts for nothing.
+/// If this fails, a client that waits for the server before it sends anything waits forever, or `content-length` does
+/// not count for a request without data so far.
 #[test]
-fn who_sends_no_message_yet_is_not_waited_for() {
+fn missing_message_does_not_block() {
     let mut world = world(9, CallQueue { concurrency: Some(1), ..link("srpt", "") });
     let client = world.client("front");
     let silent = |tenant: &str, until| Call {
@@ -243,9 +243,9 @@ fn who_sends_no_message_yet_is_not_waited_for() {
     assert!(world.check().is_empty());
 }
 
-/// A call would be lost, or a place never be free again, however calls end.
+/// If this fails, some way for a call to end loses the call, or never frees its slot.
 #[test]
-fn each_call_that_comes_goes_on_or_is_told() {
+fn each_call_proceeds_or_is_refused() {
     for seed in 0..20 {
         let queue = ["drr", "fq_codel", "fifo", "edf", "srpt"][seed as usize % 5];
         let args = if queue == "drr" { "(packets = 20)" } else { "" };
@@ -281,9 +281,9 @@ fn each_call_that_comes_goes_on_or_is_told() {
     }
 }
 
-/// The cluster would have more calls at once than it is said to bear.
+/// If this fails, the cluster gets more concurrent calls than its limit.
 #[test]
-fn no_more_calls_are_under_way_than_a_link_permits() {
+fn concurrency_limit_holds() {
     let mut world = world(5, link("drr", ""));
     let client = world.client("front");
     calls(&mut world, client, 100, |nth| of_tenant("a", nth % 7));
@@ -295,22 +295,22 @@ fn no_more_calls_are_under_way_than_a_link_permits() {
     assert_eq!(most.max(), Some(4));
 }
 
-/// Calls would go on faster, or slower, than the rate that was written.
+/// If this fails, calls proceed faster or slower than the configured rate.
 #[test]
-fn a_link_keeps_a_rate_of_calls() {
+fn link_keeps_call_rate() {
     let mut world = world(6, CallQueue { concurrency: None, step_ns: Some(5_000_000), ..link("drr", "") });
     let client = world.client("front");
     calls(&mut world, client, 200, |_| of_tenant("a", 100));
     world.run();
     let received = world.received();
     let took = received[199].arrived[0] - received[0].arrived[0];
-    // 199 steps, less what it may make up for after having been idle, and the steps of the timers.
+    // 199 intervals, minus the burst after the idle time, plus the granularity of the timers.
     assert!((ms(980)..ms(1002)).contains(&took), "{took}");
 }
 
-/// A change of the queue would lose the calls that wait, or forget how many are under way.
+/// If this fails, a change of the queue loses waiting calls, or forgets calls in flight.
 #[test]
-fn a_change_keeps_the_calls_that_wait() {
+fn update_keeps_waiting_calls() {
     let first = link("drr", "");
     let shared = Arc::clone(&first.shared);
     let mut world = world(7, first);
@@ -325,30 +325,30 @@ fn a_change_keeps_the_calls_that_wait() {
         let stats = stats(world);
         assert_eq!((stats.queue.as_str(), stats.in_flight, stats.swap_overflow), ("it", 2, 0));
         assert!(stats.counts.queued > 100, "{:?}", stats.counts);
-        // Two changes, each of which kept all that waited then.
+        // Two changes, each of which kept all waiting calls.
         assert!(stats.swap_kept > 2 * stats.counts.queued, "{}", stats.swap_kept);
         world.apply(plan(4, None));
     });
     world.run();
     assert!(calls.iter().all(|call| world.answer(*call).code() == OK));
-    // Without a link all that waited goes on at once.
+    // Without a link all waiting calls proceed at once.
     assert!(slowest(&world, &calls) < ms(240), "{}", slowest(&world, &calls));
 }
 
-/// What a recording says of the calls of a link.
+/// A recording's totals for the calls of a link.
 #[derive(Debug, Default)]
-struct Told {
-    /// The flows of the calls that went on, in their order.
+struct ReplayTotals {
+    /// The flows of the calls that proceeded, in order.
     went_on: Vec<u32>,
     n_dropped: u64,
     n_left: u64,
     n_refills: u64,
-    /// Calls that waited when it began.
+    /// Calls that waited when the recording began.
     n_waited: usize,
 }
 
-/// Asks a queue of the program again what the recorded one was asked.
-fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
+/// Replays the recorded operations on a queue of the program.
+fn replay(program: &Arc<QueueProgram>, recorder: &Recorder) -> ReplayTotals {
     let (snapshot, _, rest) = read_snapshot(recorder.text()).expect("it was written");
     let snapshot = snapshot.expect("it began in the middle");
     let restored =
@@ -357,7 +357,8 @@ fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
     let waited = restored(Interpreted::new(Arc::clone(program))).take_all();
     let mut flows: Vec<u32> = vec![0; waited.len()];
     waited.iter().for_each(|(packet, _)| flows[packet.handle as usize] = packet.flow);
-    let (mut told, mut left) = (Told { n_waited: waited.len(), ..Told::default() }, BTreeSet::new());
+    let (mut totals, mut left) =
+        (ReplayTotals { n_waited: waited.len(), ..ReplayTotals::default() }, BTreeSet::new());
     for asked in read(rest, recorder.begun().0) {
         let (now, mut asked) = asked.expect("it was written");
         match &mut asked {
@@ -368,25 +369,25 @@ fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
             QueueEvent::Left(number) => assert!(left.insert(*number), "{number} left twice"),
             QueueEvent::Refilled(numbers) => {
                 assert!(numbers.iter().all(|number| !left.contains(number)));
-                told.n_refills += u64::from(!numbers.is_empty());
+                totals.n_refills += u64::from(!numbers.is_empty());
             }
             _ => {}
         }
         let sent = ask(&mut queue, now, &asked).expect("it names what waits");
         let went_on = sent.filter(|sent| !left.contains(&sent.handle));
-        told.went_on.extend(went_on.map(|sent| flows[sent.handle as usize]));
+        totals.went_on.extend(went_on.map(|sent| flows[sent.handle as usize]));
         while let Some(dropped) = queue.poll_dropped() {
-            told.n_dropped += u64::from(!left.contains(&dropped.handle));
+            totals.n_dropped += u64::from(!left.contains(&dropped.handle));
         }
     }
-    told.n_left = left.len() as u64;
-    told
+    totals.n_left = left.len() as u64;
+    totals
 }
 
-/// If this fails, what is explained of a link of calls is not what happened there: calls would go on in another order
-/// than they did, or others be dropped.
+/// If this fails, an explanation of a call link differs from what happened: other calls proceed or drop, or in another
+/// order.
 #[test]
-fn a_recorded_link_does_again_what_it_did() {
+fn recorded_link_replays_exactly() {
     let (mut n_refills, mut n_dropped, mut n_gone) = (0, 0, 0);
     for (seed, queue) in (0..).zip(["drr", "fq_codel", "fifo", "edf", "sfq", "priority"]) {
         let args = if queue == "drr" { "(packets = 60)" } else { "" };
@@ -404,7 +405,7 @@ fn a_recorded_link_does_again_what_it_did() {
                 world.call(client, call);
             }
         }
-        // By then many wait, and some of them have left.
+        // At that time many calls wait, and some have left.
         let begin = ms(300);
         world.run_until(begin);
         let before = stats(&mut world).counts;
@@ -421,35 +422,35 @@ fn a_recorded_link_does_again_what_it_did() {
         let end = START + world.elapsed();
         assert_eq!(world.engine().call_queue_recordings(end)[0].1.ended, None);
         let recorder = world.engine().take_call_queue_recording("line").expect("it was begun");
-        let told = ask_again(&library_queue(queue, args), &recorder);
-        let n_waited = told.n_waited as u64;
+        let totals = replay(&library_queue(queue, args), &recorder);
+        let n_waited = totals.n_waited as u64;
         assert!(before.queued > 10, "{queue}: too few wait");
         let dropped = after.dropped() - before.dropped();
-        let found = (told.went_on.len() as u64, told.n_dropped);
+        let found = (totals.went_on.len() as u64, totals.n_dropped);
         assert_eq!(found, (after.sent - before.sent, dropped), "{queue}");
-        // Those that had left before are told, too, as far as they stand in the queue.
-        assert_eq!(told.n_left - (n_waited - before.queued), after.taken - before.taken);
+        // Calls that had already left count too, as long as they are in the queue.
+        assert_eq!(totals.n_left - (n_waited - before.queued), after.taken - before.taken);
         let came = world.received().iter().filter_map(|call| call.header("tenant"));
         let came: Vec<u32> = came.map(|tenant| flow(seed, tenant)).collect();
-        let came = &came[came.len() - told.went_on.len()..];
-        // A queue that does not ask for flows has not kept those of what waited.
-        let is_same = |(told, came): (&u32, &u32)| told == came || *told == 0;
-        assert!(told.went_on.iter().zip(came).all(is_same), "{queue}: {:?} and {came:?}", told.went_on);
+        let came = &came[came.len() - totals.went_on.len()..];
+        // A queue that does not use flows does not record the flows of waiting calls.
+        let is_same = |(totals, came): (&u32, &u32)| totals == came || *totals == 0;
+        assert!(totals.went_on.iter().zip(came).all(is_same), "{queue}: {:?} and {came:?}", totals.went_on);
         n_gone += n_waited - before.queued;
-        (n_refills, n_dropped) = (n_refills + told.n_refills, n_dropped + told.n_dropped);
+        (n_refills, n_dropped) = (n_refills + totals.n_refills, n_dropped + totals.n_dropped);
     }
     let tried = [n_refills, n_dropped, n_gone];
     assert!(tried.iter().all(|n| *n > 5), "refills, drops and those that had left before: {tried:?}");
 }
 
-/// What a queue knows of a tenant, in a world of this seed.
+/// The flow number of a tenant, in a world with this seed.
 fn flow(seed: u64, tenant: &str) -> u32 {
     (HashKey::from_seed(seed).hash_bytes(tenant.as_bytes()) >> 32) as u32
 }
 
-/// If this fails, a recording goes on over a change of the queue, with a program that never saw these calls.
+/// If this fails, a recording continues over a change of the queue, with a program that never saw these calls.
 #[test]
-fn another_queue_ends_a_recording() {
+fn queue_change_ends_recording() {
     let first = link("drr", "");
     let shared = Arc::clone(&first.shared);
     let mut world = world(9, first);

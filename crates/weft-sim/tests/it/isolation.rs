@@ -1,5 +1,5 @@
-//! Isolation: what a flow asks for beside floods, and below its fair share, it gets, in every queue of the library that
-//! promises it and in what is made of them.
+//! Isolation: beside floods, a flow gets its demand up to its fair share, in every queue of the library that promises
+//! it, and in compositions of them.
 
 #![allow(clippy::disallowed_methods, reason = "how many runs there are may be said from outside")]
 
@@ -10,11 +10,11 @@ use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
-use weft_sim::net::{Got, Offered, offer};
+use weft_sim::net::{FlowResult, OfferedFlow, offer};
 
 const S: u64 = 1_000_000_000;
 const LINK: u64 = 10_000_000;
-/// How long it is looked at what flows get.
+/// How long each run measures.
 const SECONDS: f64 = 1.5;
 
 /// What a queue shares equally.
@@ -24,13 +24,13 @@ enum Share {
     Flows,
     /// Packets between flows.
     Packets,
-    /// Bytes between hosts, by their sources, or destinations, or both.
+    /// Bytes between hosts: by source, by destination, or both.
     Hosts { source: bool, destination: bool },
-    /// Bytes between sources, and in each between flows.
+    /// Bytes between sources, and within each between its flows.
     Sources,
 }
 
-/// A queue that holds others, and what it shares.
+/// An outer queue, its arguments, and what it shares.
 const OUTER: [(&str, &str, Share); 9] = [
     ("fq", "quantum = '{q} B'", Share::Flows),
     ("turns_by_objective", "quantum = '{q} B'", Share::Flows),
@@ -43,7 +43,7 @@ const OUTER: [(&str, &str, Share); 9] = [
     ("host_wfq", "", Share::Sources),
 ];
 
-/// One that holds packets. The flows that it is for have what they have.
+/// An inner queue, which holds the packets of one partition.
 const INNER: [&str; 7] = [
     "fifo (packets = {p})",
     "codel (packets = {p})",
@@ -54,7 +54,7 @@ const INNER: [&str; 7] = [
     "red (low = 50, high = 150, packets = {p})",
 ];
 
-/// A shaper in front: to a little less than the link, so that it is the one that holds.
+/// A shaper in front, slightly slower than the link, so that the shaper is the bottleneck.
 const FRONT: [&str; 5] = [
     "",
     "tbf (rate = '9 Mbit/s', packets = {p}) EACH USING ",
@@ -63,7 +63,7 @@ const FRONT: [&str; 5] = [
     "priority (packets = 20000) EACH USING ",
 ];
 
-/// Queues that promise what they do not keep.
+/// Queues that break their promise.
 const UNFAIR: &str = "
 CREATE QUEUE returns_as_new AS
   PARTITION VAR deficit SIZE;
@@ -92,7 +92,7 @@ END;
 ";
 
 fn program_of(declared: &str) -> Arc<QueueProgram> {
-    // What others import is not imported again.
+    // Do not import queues that others import.
     let imports = ["cake", "fifo", "fq_codel", "hpfq", "htb", "objective", "pie", "priority", "red", "sfq"];
     let imports: String =
         imports.iter().map(|name| format!("IMPORT 'library/queues/{name}.weft';\n")).collect();
@@ -106,7 +106,7 @@ fn queue_of(declared: &str) -> Queue<Interpreted> {
     Queue::new(program.clone(), Interpreted::new(program), 0, 1)
 }
 
-/// A number for a flow that no other has, and no other's partition of 1024.
+/// A flow number in its own partition of 1024.
 fn new_flow(taken: &mut Vec<u64>, rng: &mut Rng) -> u32 {
     loop {
         let flow = rng.within(&(1..=u64::from(u32::MAX)));
@@ -118,7 +118,7 @@ fn new_flow(taken: &mut Vec<u64>, rng: &mut Rng) -> u32 {
     }
 }
 
-/// The bits a second that each flow has if what one does not ask for is shared by the others, by weight.
+/// The max-min fair rates in bits per second: unused shares go to the others, by weight.
 fn fair(demands: &[f64], weights: &[f64], link: f64) -> Vec<f64> {
     let mut got = vec![0.0; demands.len()];
     let mut open: Vec<usize> = (0..demands.len()).collect();
@@ -139,10 +139,10 @@ fn fair(demands: &[f64], weights: &[f64], link: f64) -> Vec<f64> {
     }
 }
 
-/// Bits a second that each flow is to have.
-fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
+/// The promised rate of each flow, in bits per second.
+fn promised(share: Share, flows: &[OfferedFlow], link: f64) -> Vec<f64> {
     let demands: Vec<f64> = flows.iter().map(|flow| flow.bits_per_s).collect();
-    let of_host = |key: fn(&Packet) -> u32, flow: &Offered| {
+    let of_host = |key: fn(&Packet) -> u32, flow: &OfferedFlow| {
         flows.iter().filter(|other| key(&other.packet) == key(&flow.packet)).count() as f64
     };
     match share {
@@ -152,7 +152,7 @@ fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
             fair(&demands, &lens, link)
         }
         Share::Hosts { source, destination } => {
-            let weight = |flow: &Offered| {
+            let weight = |flow: &OfferedFlow| {
                 let own = if source { of_host(|packet| packet.src, flow) } else { 1.0 };
                 let other = if destination { of_host(|packet| packet.dst, flow) } else { 1.0 };
                 1.0 / own.max(other)
@@ -178,13 +178,13 @@ fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
     }
 }
 
-/// Floods, and one that asks for less or about its share.
-fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<Offered> {
+/// Floods, and a flow with a demand below or near its share.
+fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<OfferedFlow> {
     let mut taken = Vec::new();
     let lens = [64, 200, 300, 576, 1000, 1500];
     let n_floods = rng.pick(&[1, 1, 2, 3, 9]);
     let (one_source, one_destination) = (rng.chance(500), rng.chance(500));
-    let mut flows: Vec<Offered> = (0..n_floods)
+    let mut flows: Vec<OfferedFlow> = (0..n_floods)
         .map(|nth| {
             let flow = new_flow(&mut taken, rng);
             let src = if one_source { 7 } else { 100 + nth };
@@ -192,23 +192,23 @@ fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<Offered> {
             let len = rng.pick(&[300, 1000, 1500, 1500]);
             let packet = Packet { flow, src, dst, len, ..Packet::default() };
             let bits_per_s = link * (0.8 + 2.0 * rng.unit());
-            Offered { packet, bits_per_s, by_chance: rng.chance(500) }
+            OfferedFlow { packet, bits_per_s, by_chance: rng.chance(500) }
         })
         .collect();
     let (src, dst) = (rng.pick(&[7, 9]), rng.pick(&[8, 10]));
     let packet =
         Packet { flow: new_flow(&mut taken, rng), src, dst, len: rng.pick(&lens), ..Packet::default() };
-    flows.push(Offered { packet, bits_per_s: 1e12, by_chance: rng.chance(300) });
+    flows.push(OfferedFlow { packet, bits_per_s: 1e12, by_chance: rng.chance(300) });
     let own = promised(share, &flows, link)[flows.len() - 1];
     let last = flows.len() - 1;
     flows[last].bits_per_s = own * rng.pick(&[0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 1.0, 1.05, 1.6]);
     flows
 }
 
-/// What came of flows, a line each.
-fn told(flows: &[Offered], got: &[Got], fair: &[f64]) -> String {
+/// The results of the flows, one per line.
+fn report(flows: &[OfferedFlow], got: &[FlowResult], fair: &[f64]) -> String {
     let kbit = |bits: f64| format!("{:.0}", bits / 1e3);
-    let row = |((flow, got), fair): ((&Offered, &Got), &f64)| {
+    let row = |((flow, got), fair): ((&OfferedFlow, &FlowResult), &f64)| {
         let Packet { len, src, dst, .. } = flow.packet;
         let pace = if flow.by_chance { "by chance" } else { "evenly" };
         let has = kbit(got.sent_bytes as f64 * 8.0 / SECONDS);
@@ -220,7 +220,7 @@ fn told(flows: &[Offered], got: &[Got], fair: &[f64]) -> String {
     flows.iter().zip(got).zip(fair).map(row).collect()
 }
 
-/// A queue made by chance of those of the library that promise isolation, what it shares, and the rate of its shaper.
+/// A random composition of library queues that promise isolation, what it shares, and the rate of its shaper.
 fn composed(nth: u64, rng: &mut Rng) -> (String, Share, f64) {
     let (outer, args, share) = OUTER[nth as usize % OUTER.len()];
     let (front, inner) = (rng.pick(&FRONT), rng.pick(&INNER));
@@ -232,31 +232,31 @@ fn composed(nth: u64, rng: &mut Rng) -> (String, Share, f64) {
     (declared, share, if front.contains("9 Mbit/s") { 9e6 } else { LINK as f64 })
 }
 
-/// What is wrong with what flows got, the last of which is beside floods. `aqm`: packets are dropped before there is no
-/// room; `is_hasty`: even of one that has few there.
+/// The violations in the results of the flows; the last flow is the modest one. `aqm`: packets are dropped before the
+/// queue is full. `is_hasty`: even packets of a flow with few of them.
 fn faults(
     share: Share,
-    flows: &[Offered],
-    got: &[Got],
+    flows: &[OfferedFlow],
+    got: &[FlowResult],
     link: f64,
     (aqm, is_hasty): (bool, bool),
 ) -> Vec<String> {
     let last = flows.len() - 1;
     let came = |nth: usize| got[nth].offered as f64 * f64::from(flows[nth].packet.len) * 8.0 / SECONDS;
-    let greedy = [&flows[..last], &[Offered { bits_per_s: 1e12, ..flows[last] }]].concat();
+    let greedy = [&flows[..last], &[OfferedFlow { bits_per_s: 1e12, ..flows[last] }]].concat();
     let of_share = came(last) / promised(share, &greedy, link)[last];
     let fair = promised(share, flows, link);
-    // Some packets that wait in the beginning or at the end.
+    // Some packets may be queued at the beginning or the end.
     let room = |nth: usize| 3.0 * 1500.0 * 8.0 / SECONDS / fair[nth];
     let has = |nth: usize| got[nth].sent_bytes as f64 * 8.0 / SECONDS / fair[nth].min(came(nth));
     let mut faults = Vec::new();
-    // One that asks for half of its share hardly ever has two packets there.
+    // A flow with half of its share as demand rarely has two packets queued.
     if of_share <= 0.5 && !is_hasty && got[last].dropped > 0 {
         faults.push("it loses packets".to_owned());
     }
-    // For an AQM one that asks for more is one that does not listen, and it may drop what others have room for.
+    // To an AQM, a higher demand is an unresponsive flow: it may be dropped although there is room.
     let is_full = fair.iter().sum::<f64>() > 0.99 * link;
-    // While the last has no packet there, others of its host may have more.
+    // While the last flow has no packet queued, its host's other flows may get more.
     let is_known = is_full && !matches!(share, Share::Hosts { .. });
     for nth in 0..=last {
         let (least, most) = match (nth < last, aqm) {
@@ -275,7 +275,7 @@ fn faults(
     faults
 }
 
-/// Runs one of many: what is wrong with it, in words.
+/// Runs one composition. Returns the violations as text.
 fn run(seed: u64, (declared, share, link): (&str, Share, f64)) -> Option<String> {
     let mut rng = Rng::from_seed(seed);
     let flows = flows(&mut rng, share, link);
@@ -283,14 +283,14 @@ fn run(seed: u64, (declared, share, link): (&str, Share, f64)) -> Option<String>
     let got = offer(&mut queue_of(declared), &flows, LINK, window, &mut rng);
     let how = (!declared.contains("fifo"), declared.contains("'1 ms'"));
     let faults = faults(share, &flows, &got, link, how);
-    let told = told(&flows, &got, &promised(share, &flows, link));
-    (!faults.is_empty()).then(|| format!("seed {seed}, {declared}: {}\n{told}", faults.join(", ")))
+    let report = report(&flows, &got, &promised(share, &flows, link));
+    (!faults.is_empty()).then(|| format!("seed {seed}, {declared}: {}\n{report}", faults.join(", ")))
 }
 
-/// If this fails, a flow starves or loses packets beside a flood: a partition that was emptied comes back as new, hosts
-/// are not told apart, or a queue above drops for one below.
+/// If this fails, a flow starves or loses packets beside a flood: an emptied partition counts as new again, hosts are
+/// not distinguished, or an outer queue drops for an inner one.
 #[test]
-fn flows_below_their_share_lose_nothing_beside_floods() {
+fn flood_spares_modest_flows() {
     let n: u64 = std::env::var("WEFT_QUEUE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(18);
     let wrong: String = (0..n)
         .filter_map(|seed| {
@@ -301,10 +301,10 @@ fn flows_below_their_share_lose_nothing_beside_floods() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// If this fails, the test above would not find a queue that is not fair: one whose emptied partitions are new again,
-/// as those of CAKE were here once, and one of which flows share nothing but a line.
+/// If this fails, the test above misses an unfair queue: one whose emptied partitions count as new (a past bug of CAKE
+/// here), and one whose flows only share a FIFO.
 #[test]
-fn queues_without_isolation_are_found_out() {
+fn missing_isolation_is_detected() {
     let unfair = [("returns_as_new EACH USING cobalt", 36, 3), ("fifo", 9, 5), ("drops_what_comes", 9, 5)];
     for (queue, n, least) in unfair {
         let found = (0..n).filter_map(|seed| run(seed, (queue, Share::Flows, LINK as f64))).count();

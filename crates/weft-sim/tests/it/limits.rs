@@ -1,4 +1,4 @@
-//! What limits of queues do to packets of all sizes, and shapers at rates whose packets take parts of a nanosecond.
+//! Queue limits with packets of all sizes, and shapers whose packets take fractions of a nanosecond.
 
 use super::queues::{drain, faults, packet, programs, queue};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ fn last(text: &str) -> Queue<Interpreted> {
     Queue::new(program.clone(), Interpreted::new(program), 0, 1)
 }
 
-/// Handles of what was dropped since.
+/// Handles of the packets dropped since the last call.
 fn dropped(queue: &mut Queue<Interpreted>) -> Vec<u64> {
     std::iter::from_fn(|| queue.poll_dropped()).map(|dropped| dropped.handle).collect()
 }
 
-/// If this fails, a packet for which there can be no room takes all others with it, or an end is never found.
+/// If this fails, a packet larger than the limit takes all others with it, or the loop does not end.
 #[test]
-fn a_packet_beyond_the_whole_limit_goes_alone() {
+fn oversized_packet_is_dropped_alone() {
     let limits =
         ["DROP TAIL", "DROP HEAD"].map(|goes| format!("LIMIT 10 PACKETS, '10 KB' ON OVERFLOW {goes};"));
     let parts = "PARTITION BY flow() HASH 8; LIMIT '10 KB' ON OVERFLOW";
@@ -37,7 +37,7 @@ fn a_packet_beyond_the_whole_limit_goes_alone() {
     }
 }
 
-/// A queue with a limit of any kind, and how many packets and bytes it holds at most.
+/// A random queue with a limit, and the maximum packets and bytes that it holds.
 fn limited(rng: &mut Rng) -> (String, u64, u64) {
     let packets = 1 + rng.below(40) as u64;
     let bytes = 2_000 + rng.below(20_000) as u64;
@@ -68,10 +68,10 @@ fn limited(rng: &mut Rng) -> (String, u64, u64) {
     (text, most, most_bytes)
 }
 
-/// If this fails, a queue holds more than its limit, loses or doubles packets, or drops what it has for nothing:
-/// whatever stands in its order without packets, waits, or has no length.
+/// If this fails, a queue exceeds its limit, loses or duplicates packets, or drops more than necessary, with any mix of
+/// empty partitions, waiting packets, and packets of length 0.
 #[test]
-fn limits_hold_and_drop_no_more_than_they_must() {
+fn limit_drops_the_least() {
     for seed in 0..150 {
         let mut rng = Rng::from_seed(seed);
         let (text, most, most_bytes) = limited(&mut rng);
@@ -103,10 +103,10 @@ fn limits_hold_and_drop_no_more_than_they_must() {
     }
 }
 
-/// If this fails, a shaper in front drops what the queue below has room for; or the limit that is written for all of it
-/// takes from others than the one that has the most.
+/// If this fails, a shaper drops packets for which the inner queue has room; or the outer limit drops from another
+/// partition than the largest.
 #[test]
-fn a_shaper_has_no_limit_for_the_queue_below() {
+fn shaper_adds_no_inner_limit() {
     let declared = |limit: &str| {
         format!(
             "IMPORT 'library/queues/fq_codel.weft';\nIMPORT 'library/queues/tbf.weft';\n\
@@ -128,16 +128,16 @@ fn a_shaper_has_no_limit_for_the_queue_below() {
     let (queued, gone) = fill("LIMIT 20 PACKETS ON OVERFLOW DROP TAIL;", &[0, 150, 199]);
     assert_eq!(queued, 20);
     assert!(gone.iter().all(|handle| ![0, 150, 199].contains(handle)), "{gone:?}");
-    // What may wait in all is what all its queues let in.
+    // The total limit is the sum of the inner queues' limits.
     let of_many = "CREATE QUEUE few AS LIMIT 7 PACKETS ON OVERFLOW DROP TAIL; END;
         CREATE QUEUE shaper AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;
         CREATE QUEUE it AS shaper EACH USING few; END;";
     assert_eq!(last(of_many).program().packets_max(), 7);
 }
 
-/// If this fails, a shaper is too fast where packets take parts of a nanosecond: 64 bytes at 100 Gbit/s are 5.12.
+/// If this fails, a shaper is too fast with fractions of a nanosecond: 64 bytes at 100 Gbit/s take 5.12 ns.
 #[test]
-fn rates_are_exact_to_a_part_of_a_nanosecond() {
+fn rate_is_exact_below_nanoseconds() {
     let rate = "rate = '100 Gbit/s'";
     for (name, args) in [
         ("tbf", format!(" ({rate}, burst = '64 B')")),
@@ -168,9 +168,9 @@ fn rates_are_exact_to_a_part_of_a_nanosecond() {
     }
 }
 
-/// If this fails, a queue of the library takes what makes no sense, and does something or other.
+/// If this fails, a queue of the library accepts senseless arguments.
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn senseless_argument_is_refused() {
     let senseless = "
         blue (full = 0); blue (up = 1.5); blue (freeze = -'1 s'); cake (rate = 0);
         cake (overhead = '1 KB'); cake (mpu = -'1 B'); cake (atm = TRUE, ptm = TRUE); cake (queues = 9);
@@ -195,9 +195,9 @@ fn arguments_that_make_no_sense_are_refused() {
     }
 }
 
-/// If this fails, counts of marks have those of queues that packets passed before.
+/// If this fails, counts of marks include marks from other queues.
 #[test]
-fn what_came_marked_is_not_marked_here() {
+fn marked_arrival_is_not_remarked() {
     let text =
         "CREATE QUEUE below AS LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON ENQUEUE MARK; ON DEQUEUE MARK; END;
         CREATE QUEUE above AS LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON DEQUEUE MARK OR DROP; END;
@@ -212,9 +212,9 @@ fn what_came_marked_is_not_marked_here() {
     assert_eq!(dropped(&mut queue), [0]);
 }
 
-/// If this fails, hosts are weighted by partitions that are not in use, or by those of other hosts.
+/// If this fails, hosts are weighted by unused partitions, or by those of other hosts.
 #[test]
-fn partitions_in_use_count_for_what_their_last_packet_had() {
+fn partitions_count_by_last_packet() {
     let text = "CREATE QUEUE it AS
         PARTITION VAR n U32;
         PARTITION BY flow() HASH 1024 WAYS 8;
@@ -235,22 +235,22 @@ fn partitions_in_use_count_for_what_their_last_packet_had() {
     let come = |queue: &mut Queue<Interpreted>, flow, src, dst, dscp| {
         queue.enqueue(&Packet { src, dst, dscp, ..packet(u64::from(flow), flow, 100) }, 0);
     };
-    // Three flows of one source to two destinations, and one of another.
+    // Three flows of one source to two destinations, and one of another source.
     come(&mut it, 1, 1, 7, 0);
     come(&mut it, 2, 1, 7, 0);
     come(&mut it, 3, 1, 8, 0);
     come(&mut it, 4, 2, 8, 0);
-    // One more of a flow is no further partition, and one that is refused none at all.
+    // Another packet of a flow adds no partition, and a refused packet does not either.
     come(&mut it, 1, 1, 7, 0);
     come(&mut it, 5, 1, 7, 1);
     come(&mut it, 6, 1, 9, 0);
     let rest = it.snapshot();
-    let told: Vec<_> = std::iter::from_fn(|| class(&mut it)).collect();
-    assert_eq!(told, [32, 32, 22, 31, 12, 41]);
-    // All have left.
+    let classes: Vec<_> = std::iter::from_fn(|| class(&mut it)).collect();
+    assert_eq!(classes, [32, 32, 22, 31, 12, 41]);
+    // All packets have left.
     come(&mut it, 9, 1, 7, 0);
     assert_eq!(class(&mut it), Some(11));
-    // Another that goes on from there knows who was in use.
+    // A queue that is restored from the snapshot knows the partitions in use.
     let mut again =
         Queue::restore(it.program().clone(), Interpreted::new(it.program().clone()), &rest).expect("it fits");
     come(&mut again, 7, 1, 7, 0);
@@ -259,6 +259,6 @@ fn partitions_in_use_count_for_what_their_last_packet_had() {
         rest.rows.len() + 3,
         "a partition, a packet, and that it is in use"
     );
-    let told: Vec<_> = std::iter::from_fn(|| class(&mut again)).collect();
-    assert_eq!(told.last(), Some(&53));
+    let classes: Vec<_> = std::iter::from_fn(|| class(&mut again)).collect();
+    assert_eq!(classes.last(), Some(&53));
 }

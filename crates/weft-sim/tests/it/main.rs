@@ -1,4 +1,4 @@
-//! The simulator against what is published of the things that it simulates, and queue programs in virtual time.
+//! Compares the simulator with published results, and runs queue programs in virtual time.
 
 mod call_links;
 mod isolation;

@@ -1,8 +1,8 @@
-//! CoDel, FQ-CoDel, PIE, FQ-PIE and COBALT, twins and queue programs, against ns-3: what is sent and what is dropped,
-//! item for item, to the nanosecond.
+//! Compares CoDel, FQ-CoDel, PIE, FQ-PIE and COBALT, twins and queue programs, with ns-3: the same items are sent and
+//! dropped, to the nanosecond.
 //!
-//! It is run where `WEFT_NS3` names the folder `ns3` of the Python wheel (`pip install ns3==3.44.post0`), which has
-//! the headers and libraries of ns-3, and there is a `g++`.
+//! Runs if `WEFT_NS3` names the folder `ns3` of the Python wheel (`pip install ns3==3.44.post0`), which has the headers
+//! and libraries of ns-3, and if there is a `g++`.
 
 #![allow(
     clippy::disallowed_types,
@@ -16,23 +16,23 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::queues::programs;
-use crate::twins::{Fate, Run, newton, run};
+use crate::twins::{Disposition, Run, newton, run};
 use weft_ir::queue::run::Interpreted;
 use weft_sim::net::twins::{Codel, CodelRules, CodelSpec, FqCodel};
 use weft_sim::net::{Discipline, Programmed};
 
-/// As many as the figure in the status asks for.
+/// As many seeds as the status document states.
 const SEEDS: u64 = 20;
 const ITEMS: u64 = 100_000;
 
-/// Twins and programs would be alike and wrong: this is the one implementation of others that they are compared with.
+/// If this fails, twins and programs agree and are wrong: ns-3 is the independent implementation.
 #[test]
-fn codel_and_fq_codel_drop_what_ns_3_drops() {
+fn codel_and_fq_codel_match_ns_3() {
     let Some(ns3) = std::env::var_os("WEFT_NS3").map(PathBuf::from) else { return };
     let folder = std::env::temp_dir().join(format!("weft-ns3-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder can be made");
     let driver = compile(&ns3, &folder);
-    // ns-3 asks for fewer bytes than 1500 where the RFC has no more than the largest packet.
+    // ns-3 tests for fewer than 1500 bytes; the RFC for no more than the largest packet.
     let spec = CodelSpec { rules: CodelRules::Ns3, mtu: 1500, ..CodelSpec::default() };
     type Queue = Box<dyn Fn() -> Box<dyn Discipline>>;
     let program = |name: &str| -> Queue {
@@ -48,22 +48,26 @@ fn codel_and_fq_codel_drop_what_ns_3_drops() {
     for (name, queue) in &queues {
         for seed in 0..SEEDS {
             let ours = run(&mut *queue(), seed, ITEMS);
-            let dropped = ours.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
+            let dropped = ours
+                .dispositions
+                .iter()
+                .filter(|(_, disposition)| matches!(disposition, Disposition::Dropped(_)))
+                .count();
             assert!(dropped > 1000, "{name}, seed {seed}: {dropped}");
             let theirs = ask(&driver, &folder, &[name], &ours);
-            assert_same(&told(&ours), &theirs, &format!("{name}, seed {seed}"));
+            assert_same(&driver_output(&ours), &theirs, &format!("{name}, seed {seed}"));
         }
     }
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
 }
 
-/// PIE and COBALT as ns-3 has them.
+/// PIE and COBALT with ns-3's details.
 ///
-/// PIE begins without an allowance for bursts and grants one when it is first asked, again once the queue was short for
-/// 1.5 s; the timer of a flow's PIE runs as soon as there is one, behind its first packet, and takes 15 ms of the first
-/// allowance. What Linux adds for a wait of more than 250 ms it has not. COBALT takes an overflow for BLUE's and
-/// CoDel's business alike, keeps the time of BLUE's last change in 32 bits, and takes roots by steps of Newton's in 32
-/// bits, the first sixteen from a list.
+/// PIE starts without a burst allowance, grants one at the first packet, and again after the queue was short for 1.5 s.
+/// The timer of a flow's PIE starts with its first packet, and consumes 15 ms of the first allowance. Linux's addition
+/// for delays of more than 250 ms is missing. COBALT treats an overflow as an event of both BLUE and CoDel. It keeps
+/// the time of BLUE's last change in 32 bits. It computes square roots by Newton steps in 32 bits, the first sixteen
+/// from a table.
 const PROGRAMS: &str = "
 CREATE QUEUE pie_of_ns3 (packets U32 = 1000, first INTERVAL = '150 ms') AS
   VAR chance F64;
@@ -172,13 +176,13 @@ FALLING
 END;
 ";
 
-/// How often COBALT's count may fall for one packet, above sixteen and below: ns-3 knows no bound, and the loads here
-/// stay below these.
+/// Maximum number of decrements of COBALT's count per packet, above sixteen and below. ns-3 has no bound; the loads
+/// here stay below these.
 const FALLS: [usize; 2] = [64, 16];
 
-/// PIE's controller and COBALT's count would be alike in program and interpreter, and wrong.
+/// If this fails, PIE's controller and COBALT's count agree in program and interpreter, and are wrong.
 #[test]
-fn pie_fq_pie_and_cobalt_drop_what_ns_3_drops() {
+fn pie_fq_pie_and_cobalt_match_ns_3() {
     let Some(ns3) = std::env::var_os("WEFT_NS3").map(PathBuf::from) else { return };
     let folder = std::env::temp_dir().join(format!("weft-ns3-pie-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder can be made");
@@ -198,23 +202,27 @@ fn pie_fq_pie_and_cobalt_drop_what_ns_3_drops() {
                 draws[next - 1]
             });
             let ours = run(&mut queue, seed, ITEMS);
-            let dropped = ours.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
+            let dropped = ours
+                .dispositions
+                .iter()
+                .filter(|(_, disposition)| matches!(disposition, Disposition::Dropped(_)))
+                .count();
             assert!(dropped > 1000, "{name}, seed {seed}: {dropped}");
             let theirs = ask(&driver, &folder, &[name, size], &ours);
-            assert_same(&told(&ours), &theirs, &format!("{name}, seed {seed}"));
+            assert_same(&driver_output(&ours), &theirs, &format!("{name}, seed {seed}"));
         }
     }
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
 }
 
-/// The first event that differs says more than all of them.
+/// Compares the outputs. The first event that differs is the most useful message.
 fn assert_same(ours: &str, theirs: &str, what: &str) {
     let differs = ours.lines().zip(theirs.lines()).enumerate().find(|(_, (a, b))| a != b);
     assert_eq!(differs, None, "{what}");
     assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
-/// The programs, with what the language has no loops and no lists for written out.
+/// The programs with loops and tables unrolled, because the language has neither.
 fn texts() -> String {
     let mut list = vec![u64::from(u32::MAX)];
     for count in 1..16_u64 {
@@ -243,7 +251,7 @@ fn texts() -> String {
     format!("IMPORT 'library/queues/fq.weft';\n{text}")
 }
 
-/// What ns-3 draws.
+/// The random numbers of ns-3.
 fn draws(driver: &Path, folder: &Path) -> Vec<f64> {
     let file = folder.join("draws");
     let n = (2 * ITEMS).to_string();
@@ -270,7 +278,7 @@ fn compile(ns3: &Path, folder: &Path) -> PathBuf {
     driver
 }
 
-/// What ns-3 says to the same calls of this queue; its name may have more behind it.
+/// ns-3's result for the same operations on a queue. `name` may have further arguments.
 fn ask(driver: &Path, folder: &Path, name: &[&str], run: &Run) -> String {
     let mut calls = String::new();
     for (now, item) in &run.calls {
@@ -279,7 +287,7 @@ fn ask(driver: &Path, folder: &Path, name: &[&str], run: &Run) -> String {
             None => writeln!(calls, "{now} D 0 0 0"),
         };
     }
-    let (asked, answer) = (folder.join("calls"), folder.join("fates"));
+    let (asked, answer) = (folder.join("calls"), folder.join("dispositions"));
     std::fs::write(&asked, calls).expect("the folder is ours");
     let mut driver = Command::new(driver);
     driver.arg(name[0]).arg(&asked).arg(&answer).args(&name[1..]);
@@ -288,14 +296,14 @@ fn ask(driver: &Path, folder: &Path, name: &[&str], run: &Run) -> String {
     std::fs::read_to_string(answer).expect("it has written its answer")
 }
 
-/// As the driver writes it: ns-3 tells of a drop before it gives the item that is sent instead.
-fn told(run: &Run) -> String {
+/// The driver's output format: ns-3 reports a drop before the item that is sent instead.
+fn driver_output(run: &Run) -> String {
     let mut sorted: Vec<(u64, bool, u64)> = run
-        .fates
+        .dispositions
         .iter()
-        .map(|(now, fate)| match fate {
-            Fate::Dropped(id) => (*now, false, *id),
-            Fate::Sent(id) => (*now, true, *id),
+        .map(|(now, disposition)| match disposition {
+            Disposition::Dropped(id) => (*now, false, *id),
+            Disposition::Sent(id) => (*now, true, *id),
         })
         .collect();
     sorted.sort_by_key(|(now, is_sent, _)| (*now, *is_sent));

@@ -1,4 +1,4 @@
-//! Handlers of queues that run by the clock, for each partition.
+//! Timer handlers of queues, which run for each partition.
 
 use crate::queues::programs;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use weft_ir::queue::run::Interpreted;
 
 const MS: u64 = 1_000_000;
 
-/// Strict priorities, but whoever waits rises by one each 10 ms.
+/// Strict priorities with aging: a waiting packet's rank rises by one every 10 ms.
 const RISING: &str = "
 CREATE QUEUE rising AS
   PARTITION BY p.class INDEX 8;
@@ -37,10 +37,10 @@ fn packet(handle: u64, class: u32) -> Packet {
     Packet { handle, class, len: 100, ..Packet::default() }
 }
 
-/// If this fails, a timer does not change the order in which partitions stand: a class that waits is never served while
-/// another keeps the link busy.
+/// If this fails, a timer does not reorder partitions: a class that waits is never served while another keeps the link
+/// busy.
 #[test]
-fn a_timer_ranks_partitions_that_stand_in_the_order() {
+fn timer_ranks_partitions_in_order() {
     let mut queue = rising();
     let mut served_at = Vec::new();
     for (class, at) in [(3, 0), (5, 0)] {
@@ -53,13 +53,13 @@ fn a_timer_ranks_partitions_that_stand_in_the_order() {
             served_at.push((sent.handle, at));
         }
     }
-    // Class 1 holds a packet since 3 took its turn: at 40 ms it rises itself, and goes before 5 once more.
+    // Class 1 has a queued packet since 3 took its turn: at 40 ms its rank rises, and it goes before 5 once more.
     assert_eq!(served_at, [(3, 20), (5, 41)], "3 - 1 and 5 - 1 steps of 10 ms");
 }
 
-/// If this fails, a timer runs for partitions that nobody uses, or not for each of those that somebody does.
+/// If this fails, a timer runs for unused partitions, or not for each used one.
 #[test]
-fn a_timer_runs_for_partitions_that_hold_packets() {
+fn timer_runs_for_busy_partitions() {
     let mut queue = rising();
     queue.enqueue(&packet(0, 2), 0);
     queue.enqueue(&packet(1, 2), 0);

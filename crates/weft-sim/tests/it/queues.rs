@@ -1,4 +1,4 @@
-//! The queues of the library do what their pages say, each by a law that its paper gives.
+//! Tests each queue of the library by a law from its paper.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the library")]
 
@@ -22,7 +22,7 @@ fn library() -> PathBuf {
     library_folder::library_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).join("queues")
 }
 
-/// The library by its files, and one program beside it.
+/// The library's files, and one program.
 struct Files<'f>(&'f str);
 
 impl Resolver for Files<'_> {
@@ -38,14 +38,14 @@ impl Resolver for Files<'_> {
     }
 }
 
-/// The queues of a program, lowered and well-formed.
+/// The queues of a program, lowered and verified.
 pub(crate) fn programs(text: &str) -> Vec<QueueProgram> {
     let (network, diagnostics, sources) = weft_lang::check::check("main.weft", &mut Files(text));
-    let told = || {
+    let rendered = || {
         let all = diagnostics.iter().map(|found| render(found, &sources, RenderOptions::default()));
         all.collect::<Vec<_>>().join("\n")
     };
-    let network = network.unwrap_or_else(|| panic!("{}", told()));
+    let network = network.unwrap_or_else(|| panic!("{}", rendered()));
     let lowered: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
     for program in &lowered {
         assert_eq!(verify::verify(program), Ok(()), "{program}");
@@ -53,7 +53,7 @@ pub(crate) fn programs(text: &str) -> Vec<QueueProgram> {
     lowered
 }
 
-/// The codes of what is wrong with a program.
+/// The diagnostic codes of a program.
 pub(crate) fn faults(text: &str) -> Vec<String> {
     let (_, diagnostics, _) = weft_lang::check::check("main.weft", &mut Files(text));
     diagnostics.iter().map(|found| found.code.0.to_owned()).collect()
@@ -70,20 +70,20 @@ pub(crate) fn queue(name: &str, args: &str) -> Queue<Interpreted> {
     Queue::new(program.clone(), Interpreted::new(program), 0, 1)
 }
 
-/// A link of so many bits a second that sends what a queue lets go.
-struct Line {
+/// A link with a fixed rate behind a queue.
+struct TestLink {
     queue: Queue<Interpreted>,
     bits_per_s: u64,
     free_at: u64,
     sent: Vec<(u64, Sent)>,
 }
 
-impl Line {
+impl TestLink {
     fn new(queue: Queue<Interpreted>, bits_per_s: u64) -> Self {
         Self { queue, bits_per_s, free_at: 0, sent: Vec::new() }
     }
 
-    /// Sends all that may leave until this time.
+    /// Sends all packets that may leave until this time.
     fn run(&mut self, until: u64) {
         while self.free_at <= until {
             let now = self.free_at;
@@ -117,7 +117,7 @@ pub(crate) fn packet(handle: u64, flow: u32, len: u32) -> Packet {
     Packet { handle, flow, len, src: flow, dst: flow, ..Packet::default() }
 }
 
-/// Handles of what leaves at once, in order.
+/// Handles of the packets that leave at once, in order.
 pub(crate) fn drain(queue: &mut Queue<Interpreted>, now: u64) -> Vec<u64> {
     std::iter::from_fn(|| queue.dequeue(now)).map(|sent| sent.handle).collect()
 }
@@ -150,10 +150,10 @@ pub(crate) const ALL: [&str; 25] = [
     "wfq",
 ];
 
-/// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to
-/// END, without comments and empty lines. What is made of others counts by its parts.
+/// If this fails, a discipline takes more than thirty lines, from its parameters to END, without comments and empty
+/// lines. Each part of a composed queue counts by itself.
 #[test]
-fn no_discipline_is_longer_than_thirty_lines() {
+fn disciplines_fit_in_thirty_lines() {
     for name in ALL {
         let text = std::fs::read_to_string(library().join(format!("{name}.weft"))).expect("it is there");
         let counts = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("--");
@@ -165,14 +165,14 @@ fn no_discipline_is_longer_than_thirty_lines() {
             assert!(n <= 30, "{name}: {n} lines behind {}", queue[begins]);
         }
     }
-    // Of those that are there none is missing here.
+    // The list names all queues of the library.
     let files = std::fs::read_dir(library()).expect("the library is there").count();
     assert_eq!(files, ALL.len());
 }
 
-/// If this fails, some queue of the library loses packets or gives one twice, or its limit does not hold.
+/// If this fails, some queue of the library loses or duplicates packets, or its limit does not hold.
 #[test]
-fn each_packet_enters_once_and_leaves_once() {
+fn each_packet_leaves_once() {
     let n: u64 = std::env::var("WEFT_QUEUE_EVENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for name in ALL {
         let mut queue = queue(name, "");
@@ -194,7 +194,7 @@ fn each_packet_enters_once_and_leaves_once() {
                 ..packet(handle, rng.below(40) as u32, 64 + rng.below(1450) as u32)
             };
             queue.enqueue(&packet, now);
-            // A little slower than they come, so that it fills.
+            // Slightly slower than the arrivals, so that the queue fills.
             if rng.below(100) < 97 {
                 now += 10;
                 queue.dequeue(now).into_iter().for_each(|sent| leave(sent.handle));
@@ -205,7 +205,7 @@ fn each_packet_enters_once_and_leaves_once() {
             let counts = queue.counts();
             assert!(counts.is_conserved() && counts.queued <= max, "{name}: {counts:?}");
         }
-        // What is left leaves in time: nothing is stuck.
+        // The remaining packets leave in time: none is stuck.
         for _ in 0..4_000_000 {
             match queue.dequeue(now) {
                 Some(sent) => leave(sent.handle),
@@ -223,15 +223,15 @@ fn each_packet_enters_once_and_leaves_once() {
         }
         assert_eq!(queue.counts().queued, 0, "{name}");
         assert!(gone.iter().all(|gone| *gone), "{name}: some never left");
-        // Each drop and mark is counted for the line that said it.
-        let told: u64 = queue.lines().iter().map(|line| line.packets).sum();
-        assert_eq!(told, queue.counts().dropped() + queue.counts().marked, "{name}: {:?}", queue.lines());
+        // Each drop and mark is counted for its source line.
+        let counted: u64 = queue.lines().iter().map(|line| line.packets).sum();
+        assert_eq!(counted, queue.counts().dropped() + queue.counts().marked, "{name}: {:?}", queue.lines());
     }
 }
 
-/// If this fails, a queue holds more than it says.
+/// If this fails, a queue exceeds its limit.
 #[test]
-fn what_is_too_much_goes() {
+fn overflow_is_dropped() {
     let mut queue = queue("fifo", " (packets = 3)");
     (0..5).for_each(|handle| queue.enqueue(&packet(handle, 0, 100), 0));
     let dropped: Vec<u64> =
@@ -239,9 +239,9 @@ fn what_is_too_much_goes() {
     assert_eq!((dropped, drain(&mut queue, 1)), (vec![3, 4], vec![0, 1, 2]));
 }
 
-/// If this fails, a flow of small packets gets less than one of large ones, or one flow runs ahead of another.
+/// If this fails, a flow of small packets gets less than one of large packets, or one flow runs ahead of another.
 #[test]
-fn rounds_by_bytes_are_fair_within_a_quantum_and_a_packet() {
+fn drr_is_fair_within_a_quantum() {
     for (name, slack) in [("drr", 2 * 1514), ("fq", 2 * 1514), ("wfq", 2 * 1514), ("hpfq", 4 * 1514)] {
         let mut queue = queue(name, "");
         let lens = [64, 300, 700, 1514];
@@ -265,9 +265,9 @@ fn rounds_by_bytes_are_fair_within_a_quantum_and_a_packet() {
     }
 }
 
-/// If this fails, a host with many flows gets more than one with few, or a flow of a host more than its others.
+/// If this fails, a host with many flows gets more than one with few, or flows of a host are unequal.
 #[test]
-fn hosts_share_and_then_their_flows() {
+fn hosts_share_before_their_flows() {
     const LEN: u32 = 1000;
     let mut queue = queue("hpfq", "");
     // Host 0 has one flow, host 1 has three.
@@ -290,12 +290,12 @@ fn hosts_share_and_then_their_flows() {
     }
 }
 
-/// If this fails, flows do not take turns by packets, or the one that holds the most is not the one that loses.
+/// If this fails, flows do not take turns by packets, or drops do not hit the longest flow.
 #[test]
-fn sfq_takes_turns_by_packets_and_drops_of_the_longest() {
+fn sfq_drops_from_the_longest() {
     let mut queue = queue("sfq", " (packets = 100)");
     for nth in 0..90 {
-        // Of three flows, one holds ten times what each of the others does.
+        // One of three flows holds ten times as much as each of the others.
         let flow = if nth % 12 < 10 { 0 } else { nth % 12 - 9 };
         queue.enqueue(&packet(u64::from(flow), flow, 500), 0);
     }
@@ -310,47 +310,47 @@ fn sfq_takes_turns_by_packets_and_drops_of_the_longest() {
     }
 }
 
-/// If this fails, BLUE does not learn from overflow and idleness: its drops do not rise with the one, or stay with the
-/// other.
+/// If this fails, BLUE does not learn from overflow and idleness: its drop rate does not rise with overflow, or does
+/// not fall with idleness.
 #[test]
-fn blue_learns_from_what_is_full_and_what_is_idle() {
-    let mut line = Line::new(queue("blue", " (full = 80, packets = 100)"), 10_000_000);
+fn blue_adapts_to_full_and_idle() {
+    let mut link = TestLink::new(queue("blue", " (full = 80, packets = 100)"), 10_000_000);
     let mut now = 0;
-    let mut offer = |line: &mut Line, n: u64, gap: u64| {
-        let before = line.queue.counts();
+    let mut offer = |link: &mut TestLink, n: u64, gap: u64| {
+        let before = link.queue.counts();
         for handle in 0..n {
             now += gap;
-            line.offer(&packet(handle, 1, 1250), now);
+            link.offer(&packet(handle, 1, 1250), now);
         }
-        let after = line.queue.counts();
+        let after = link.queue.counts();
         let share = |now: u64, before: u64| (now - before) as f64 / n as f64;
         (
             share(after.dropped_enqueue, before.dropped_enqueue),
             share(after.dropped_overflow, before.dropped_overflow),
         )
     };
-    // Twice the rate: overflow at first, and then half is dropped as it comes.
-    let (_, full_at_first) = offer(&mut line, 2_000, MS / 2);
-    offer(&mut line, 20_000, MS / 2);
-    let (early, full) = offer(&mut line, 2_000, MS / 2);
+    // Twice the rate: first it overflows, then half of the packets is dropped on arrival.
+    let (_, full_at_first) = offer(&mut link, 2_000, MS / 2);
+    offer(&mut link, 20_000, MS / 2);
+    let (early, full) = offer(&mut link, 2_000, MS / 2);
     assert!(
         full_at_first > 0.3 && full < 0.05 && (0.4..0.6).contains(&early),
         "{full_at_first} {full} {early}"
     );
-    // A tenth of the rate: it is idle, and forgets.
-    offer(&mut line, 4_000, 10 * MS);
-    let (early, full) = offer(&mut line, 1_000, 10 * MS);
+    // A tenth of the rate: the queue is idle, and the drop rate falls.
+    offer(&mut link, 4_000, 10 * MS);
+    let (early, full) = offer(&mut link, 1_000, 10 * MS);
     assert!(early < 0.01 && full == 0.0, "{early} {full}");
 }
 
-/// If this fails, who was served least of late is not served first, or what is long past is not forgotten.
+/// If this fails, the least recently served flow is not served first, or old service is not forgotten.
 #[test]
-fn who_was_served_least_of_late_goes_first() {
+fn least_served_goes_first() {
     let mut queue = queue("proportional_fair", "");
     let add = |queue: &mut Queue<Interpreted>, user: u32, len: u32, now: u64| {
         queue.enqueue(&packet(user.into(), user, len), now);
     };
-    // Both always have packets: bytes are shared, though those of one are five times as long.
+    // Both always have packets: they share bytes, although one's packets are five times as long.
     let lens = [300, 1500];
     for user in 0..2 {
         (0..20).for_each(|_| add(&mut queue, user, lens[user as usize], 0));
@@ -362,7 +362,7 @@ fn who_was_served_least_of_late_goes_first() {
         add(&mut queue, left.handle as u32, left.len, 1);
         assert!(sent[0].abs_diff(sent[1]) <= 2 * 1500, "{sent:?}");
     }
-    // One was served alone; the other goes first until it has as much, or until that is long ago.
+    // One flow was served alone; the other goes first until it has as much, or until that service is forgotten.
     let ahead = |pause: u64| {
         let mut queue = self::queue("proportional_fair", "");
         (0..10).for_each(|_| add(&mut queue, 0, 1000, 1));
@@ -377,7 +377,7 @@ fn who_was_served_least_of_late_goes_first() {
     assert!(ahead(10 * S) <= 1, "{}", ahead(10 * S));
 }
 
-/// If this fails, weights do not share as they say.
+/// If this fails, shares do not follow weights.
 #[test]
 fn weights_share_in_proportion() {
     let mut queue = queue("wfq", "");
@@ -395,9 +395,9 @@ fn weights_share_in_proportion() {
     assert!((999..=1001).contains(&sent[0]) && (1999..=2001).contains(&sent[1]), "{sent:?}");
 }
 
-/// If this fails, something goes before what is more urgent.
+/// If this fails, a packet leaves before a more urgent one.
 #[test]
-fn orders_have_no_inversion() {
+fn rank_order_has_no_inversion() {
     let mut rng = Rng::from_seed(5);
     type Urgency = fn(&Packet) -> u64;
     let urgency: [(&str, Urgency); 4] = [
@@ -433,9 +433,9 @@ fn orders_have_no_inversion() {
     }
 }
 
-/// If this fails, packets get lost or out of order where a queue was empty in between: places are taken anew then.
+/// If this fails, packets are lost or reordered after the queue was empty, when its slots are reused.
 #[test]
-fn bursts_leave_by_their_ranks_one_after_the_other() {
+fn burst_leaves_by_rank() {
     let mut rng = Rng::from_seed(8);
     for name in ["srpt", "priority"] {
         let mut queue = queue(name, " (packets = 5000)");
@@ -454,9 +454,9 @@ fn bursts_leave_by_their_ranks_one_after_the_other() {
     }
 }
 
-/// If this fails, urgent packets are lost beside others while a queue is full, whatever their rank.
+/// If this fails, a full queue drops urgent packets instead of those with the last rank.
 #[test]
-fn what_ranks_last_is_dropped_when_a_queue_is_full() {
+fn full_queue_drops_last_rank() {
     type Rank = fn(&Packet) -> u64;
     let ranks: [(&str, Rank); 3] = [
         ("srpt", |packet| packet.remaining),
@@ -478,7 +478,7 @@ fn what_ranks_last_is_dropped_when_a_queue_is_full() {
                 waiting.retain(|known| Some(*known) != first);
                 continue;
             }
-            // Few ranks, so that many are equal: of those the last that came goes.
+            // Few ranks, so many are equal: among those, the last to arrive is dropped.
             let n = 1_000 + rng.below(60) as u64;
             let new = Packet { remaining: n, deadline_ns: n, slack_ns: n as i64, ..packet(handle, 0, 100) };
             queue.enqueue(&new, 7);
@@ -495,19 +495,19 @@ fn what_ranks_last_is_dropped_when_a_queue_is_full() {
     }
 }
 
-/// If this fails, LSTF does not take off what a packet waited.
+/// If this fails, LSTF does not subtract the sojourn time from the slack.
 #[test]
-fn slack_is_used_up_by_waiting() {
+fn waiting_uses_up_slack() {
     let mut queue = queue("lstf", "");
     queue.enqueue(&Packet { slack_ns: 5_000, ..packet(0, 0, 100) }, 1_000);
     assert!(queue.dequeue(3_500).is_some());
     assert_eq!(queue.last_sent(Field::Slack), Some(2_500));
 }
 
-/// If this fails, pFabric sends from another flow than that with the least left, another packet than its earliest, or
-/// drops from another flow than that with the most.
+/// If this fails, pFabric sends from another flow than that with the least remaining, another packet than its earliest,
+/// or drops from another flow than that with the most remaining.
 #[test]
-fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
+fn pfabric_program_matches_its_paper() {
     let mut rng = Rng::from_seed(11);
     let mut queue = queue("pfabric", " (buffer = '36 KB')");
     let mut waiting: Vec<Packet> = Vec::new();
@@ -540,38 +540,38 @@ fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
     }
 }
 
-/// If this fails, shaping is off: the rate over a second is wrong by more than a thousandth, or a burst is more than
-/// it may be.
+/// If this fails, shaping is inaccurate: the rate over a second is wrong by more than a thousandth, or a burst is too
+/// large.
 #[test]
-fn a_token_bucket_keeps_its_rate() {
-    let mut line = Line::new(queue("tbf", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
+fn token_bucket_keeps_rate() {
+    let mut link = TestLink::new(queue("tbf", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
     for handle in 0..4_000 {
-        line.offer(&packet(handle, 0, 1250), handle * MS / 2);
+        link.offer(&packet(handle, 0, 1250), handle * MS / 2);
     }
-    line.run(4 * S);
+    link.run(4 * S);
     let within =
-        |from: u64, to: u64| line.sent.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 * 1e4;
+        |from: u64, to: u64| link.sent.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 * 1e4;
     let rate = within(S, 2 * S);
     assert!((rate - 1e7).abs() <= 1e4, "{rate} bit/s");
     assert!(within(0, 100_000) <= 13.0 * 1e4, "a burst is 15000 bytes, and the packet that ends it");
 }
 
-/// What classes get of an HTB, in bits a second: each sends so many packets of 1250 bytes a second, for ten seconds.
+/// The rates of HTB classes in bits per second. Each class sends 1250-byte packets at its rate for ten seconds.
 fn rates_of_classes(args: &str, packets_per_s: &[(u32, u64)]) -> Vec<f64> {
-    let mut line = Line::new(queue("htb", args), 1_000_000_000);
+    let mut link = TestLink::new(queue("htb", args), 1_000_000_000);
     let mut events: Vec<(u64, u32)> = Vec::new();
     for (class, per_s) in packets_per_s {
-        // Classes do not send at the same moments.
+        // Classes do not send at the same times.
         events.extend((0..per_s * 10).map(|nth| (nth * S / per_s + u64::from(*class), *class)));
     }
     events.sort_unstable();
     for (now, class) in events {
-        line.offer(&Packet { class, ..packet(class.into(), class, 1250) }, now);
+        link.offer(&Packet { class, ..packet(class.into(), class, 1250) }, now);
     }
-    line.run(10 * S);
-    // The first second is left out: bursts, and what fills the queue.
+    link.run(10 * S);
+    // The first second is left out: it has bursts, and fills the queue.
     let rate = |class: u32| {
-        let sent = line.sent.iter().filter(|(at, sent)| *at >= S && sent.handle == u64::from(class)).count();
+        let sent = link.sent.iter().filter(|(at, sent)| *at >= S && sent.handle == u64::from(class)).count();
         sent as f64 * 1e4 / 9.0
     };
     packets_per_s.iter().map(|(class, _)| rate(*class)).collect()
@@ -583,15 +583,15 @@ fn assert_rates(rates: &[f64], expected_mbit: &[f64]) {
     }
 }
 
-/// If this fails, a class does not get what it is assured when all have more to send than there is, whichever parent
-/// it has and however much others send.
+/// If this fails, a class does not get its assured rate when all classes are overloaded, under either parent and with
+/// any load of the others.
 #[test]
-fn classes_of_a_hierarchy_get_what_is_assured() {
+fn class_gets_assured_rate() {
     let args = " (rate = '10 Mbit/s', per_parent = 2, parent_rate_0 = '6 Mbit/s', parent_rate_1 = '2 Mbit/s', \
                 parent_rate_2 = '1 Mbit/s', parent_rate_3 = '1 Mbit/s', rate_0 = '4 Mbit/s', rate_1 = '2 Mbit/s', \
                 rate_2 = '1.5 Mbit/s', rate_3 = '500 kbit/s', rate_4 = '500 kbit/s', rate_5 = '500 kbit/s', \
                 rate_6 = '700 kbit/s', rate_7 = '300 kbit/s')";
-    // The second of each parent sends four times what the first does.
+    // The second class of each parent sends four times as much as the first.
     let loads: Vec<(u32, u64)> = (0..8).map(|class| (class, [500, 2_000][class as usize % 2])).collect();
     let rates = rates_of_classes(args, &loads);
     assert_rates(&rates, &[4.0, 2.0, 1.5, 0.5, 0.5, 0.5, 0.7, 0.3]);
@@ -599,42 +599,42 @@ fn classes_of_a_hierarchy_get_what_is_assured() {
     assert!((all - 1e7).abs() < 2e4, "the link is busy, and no more: {all}");
 }
 
-/// If this fails, what classes do not use is lost, or those that borrow it do not share it by their rates: within their
-/// parent first, and then among parents.
+/// If this fails, unused rate is lost, or borrowers do not share it by their rates, first within their parent and then
+/// among parents.
 #[test]
-fn idle_classes_lend_in_proportion() {
+fn idle_class_lends_in_proportion() {
     let args = " (rate = '10 Mbit/s', parent_rate_0 = '4 Mbit/s', parent_rate_1 = '2 Mbit/s', \
                 rate_0 = '1 Mbit/s', rate_1 = '500 kbit/s', rate_2 = 0)";
-    // One class of one parent has all of the link, though it is assured nothing.
+    // A single class gets the whole link, although its assured rate is 0.
     assert_rates(&rates_of_classes(args, &[(2, 2_000)]), &[10.0]);
-    // Two of one parent: 2 to 1, and nothing is left.
+    // Two classes of one parent share 2 to 1, and use everything.
     assert_rates(
         &rates_of_classes(args, &[(0, 2_000), (1, 2_000), (2, 2_000)]),
         &[20.0 / 3.0, 10.0 / 3.0, 0.0],
     );
-    // One of each of two parents: by what their parents have, whatever they have themselves.
+    // One class of each of two parents: they share by their parents' rates, whatever their own.
     assert_rates(&rates_of_classes(args, &[(1, 2_000), (4, 2_000)]), &[20.0 / 3.0, 10.0 / 3.0]);
-    // Who needs less than it is assured has all of it, and lends the rest.
+    // A class with less demand than its assured rate gets all of it, and lends the rest.
     let rates = rates_of_classes(args, &[(0, 30), (1, 2_000), (4, 2_000)]);
     assert_rates(&rates, &[0.3, 20.0 / 3.0 - 0.3, 10.0 / 3.0]);
 }
 
-/// If this fails, a class that was alone for long, or at its ceiling, is ahead of others or behind them when they come:
-/// what was borrowed is not to be given back, and what a ceiling held back is not to be made up for.
+/// If this fails, a class that was alone for long, or at its ceiling, is ahead of or behind others when they arrive:
+/// borrowed rate is not paid back, and rate held back by a ceiling is not made up for.
 #[test]
-fn classes_forget_what_was_borrowed_and_held_back() {
+fn class_forgets_debt_when_idle() {
     let args = " (rate = '10 Mbit/s', rate_0 = '3 Mbit/s', ceil_0 = '4 Mbit/s', \
                 rate_1 = '1 Mbit/s', rate_2 = '4 Mbit/s')";
-    let mut line = Line::new(queue("htb", args), 1_000_000_000);
+    let mut link = TestLink::new(queue("htb", args), 1_000_000_000);
     for nth in 0..10_000 {
-        // 0 and 1 are alone for five seconds, and then there is 2.
+        // Classes 0 and 1 are alone for five seconds; then class 2 arrives.
         for class in 0..if nth < 5_000 { 2 } else { 3 } {
-            line.offer(&Packet { class, ..packet(class.into(), class, 1250) }, nth * MS);
+            link.offer(&Packet { class, ..packet(class.into(), class, 1250) }, nth * MS);
         }
     }
     let rates = |from: u64, to: u64| {
         [0, 1, 2].map(|class| {
-            let sent = line.sent.iter().filter(|(at, sent)| (from..to).contains(at) && sent.handle == class);
+            let sent = link.sent.iter().filter(|(at, sent)| (from..to).contains(at) && sent.handle == class);
             sent.count() as f64 * 1e4 * 1e9 / (to - from) as f64
         })
     };
@@ -643,43 +643,43 @@ fn classes_forget_what_was_borrowed_and_held_back() {
     assert_rates(&rates(6 * S, 10 * S), &[3.75, 1.25, 5.0]);
 }
 
-/// If this fails, a class or a parent exceeds its ceiling although others leave it room, or what it may not take is
-/// lost to those who may.
+/// If this fails, a class or a parent exceeds its ceiling when others leave room, or the excess is lost to classes that
+/// could use it.
 #[test]
-fn ceilings_of_classes_and_parents_hold() {
+fn class_and_parent_ceilings_hold() {
     let args = " (rate = '10 Mbit/s', parent_ceil_0 = '5 Mbit/s', ceil_1 = '1 Mbit/s')";
     assert_rates(&rates_of_classes(args, &[(1, 2_000)]), &[1.0]);
     assert_rates(&rates_of_classes(args, &[(0, 2_000), (1, 2_000)]), &[4.0, 1.0]);
     assert_rates(&rates_of_classes(args, &[(0, 2_000), (1, 2_000), (5, 2_000)]), &[4.0, 1.0, 5.0]);
     let rates = rates_of_classes(args, &[(0, 2_000), (1, 2_000), (4, 2_000), (5, 2_000)]);
     assert_rates(&rates, &[4.0, 1.0, 2.5, 2.5]);
-    // In no second more than the ceiling and a burst.
-    let mut line = Line::new(queue("htb", args), 1_000_000_000);
-    (0..10_000).for_each(|nth| line.offer(&Packet { class: 1, ..packet(nth, 1, 1250) }, nth * MS / 2));
-    let sent: Vec<u64> = line.sent.iter().map(|(at, _)| *at).collect();
+    // In no second more than the ceiling plus a burst.
+    let mut link = TestLink::new(queue("htb", args), 1_000_000_000);
+    (0..10_000).for_each(|nth| link.offer(&Packet { class: 1, ..packet(nth, 1, 1250) }, nth * MS / 2));
+    let sent: Vec<u64> = link.sent.iter().map(|(at, _)| *at).collect();
     let most = sent.iter().map(|from| sent.iter().filter(|at| (*from..from + S).contains(at)).count()).max();
     assert!(most.is_some_and(|most| (100..=100 + 14).contains(&most)), "{most:?}");
 }
 
-/// If this fails, a class that floods takes the room of others, whose packets are dropped as they come.
+/// If this fails, a class that floods takes the room of others, whose packets are dropped on arrival.
 #[test]
-fn a_class_that_floods_loses_its_own_packets() {
-    let mut line = Line::new(queue("htb", " (rate = '1 Mbit/s', packets = 100)"), 1_000_000_000);
+fn flooding_class_drops_its_own() {
+    let mut link = TestLink::new(queue("htb", " (rate = '1 Mbit/s', packets = 100)"), 1_000_000_000);
     for nth in 0..2_000 {
-        line.offer(&Packet { class: 5, ..packet(1, 1, 1250) }, nth * MS);
+        link.offer(&Packet { class: 5, ..packet(1, 1, 1250) }, nth * MS);
         if nth % 100 == 0 {
-            line.offer(&Packet { class: 6, ..packet(0, 2, 1250) }, nth * MS);
+            link.offer(&Packet { class: 6, ..packet(0, 2, 1250) }, nth * MS);
         }
     }
     let dropped: Vec<u64> =
-        std::iter::from_fn(|| line.queue.poll_dropped()).map(|gone| gone.handle).collect();
+        std::iter::from_fn(|| link.queue.poll_dropped()).map(|gone| gone.handle).collect();
     assert!(dropped.len() > 1_000 && dropped.iter().all(|handle| *handle == 1));
 }
 
-/// If this fails, classes without a rate of their own run ahead of those that have one, or starve each other; or one
-/// beyond the last class is none of its parent's.
+/// If this fails, classes without a rate overtake those with one, or starve each other; or a class number beyond the
+/// last one belongs to no parent.
 #[test]
-fn classes_without_a_rate_take_turns_at_what_others_leave() {
+fn rateless_classes_share_leftovers() {
     let mut queue = queue("htb", " (rate_1 = 0, rate_2 = 0, parent_ceil_1 = '1 Mbit/s')");
     let class_of = |handle: u64| handle as u32 % 100;
     let mut now = S;
@@ -706,27 +706,27 @@ fn classes_without_a_rate_take_turns_at_what_others_leave() {
     enqueue(&mut queue, 20, 0, S + 40 * MS);
     assert_eq!(serve(&mut queue, 20), [0; 20], "whoever has a rate goes first");
     assert_eq!(of(&serve(&mut queue, 40), 1), 20);
-    // 90 packets of 1000 bytes would take 720 ms at the ceiling of its parent.
+    // 90 packets of 1000 bytes take 720 ms at the parent's ceiling.
     enqueue(&mut queue, 90, 4_000_000, S + 100 * MS);
     let n = of(&serve(&mut queue, 200), 99);
     assert!((25..45).contains(&n), "class 7 and above are the second parent's: {n}");
 }
 
-/// If this fails, a flow is paced faster than its rate, or one waits for another.
+/// If this fails, a flow is paced faster than its rate, or one flow waits for another.
 #[test]
-fn pacing_is_by_flow() {
-    let mut line = Line::new(queue("pace", " (rate = '1 Mbit/s')"), 1_000_000_000);
-    (0..400).for_each(|handle| line.offer(&packet(handle % 4, (handle % 4) as u32, 1250), 0));
-    line.run(S - 1);
+fn pacing_is_per_flow() {
+    let mut link = TestLink::new(queue("pace", " (rate = '1 Mbit/s')"), 1_000_000_000);
+    (0..400).for_each(|handle| link.offer(&packet(handle % 4, (handle % 4) as u32, 1250), 0));
+    link.run(S - 1);
     for flow in 0..4 {
-        let sent = line.bytes(|sent| sent.handle == flow);
+        let sent = link.bytes(|sent| sent.handle == flow);
         assert!((123_750..=126_250).contains(&sent), "{flow}: {sent} bytes in a second");
     }
 }
 
-/// If this fails, a standing queue stays, or short ones are cut: an overload of a tenth for five seconds.
+/// If this fails, a standing queue stays, or a short one is cut: the overload is a tenth for five seconds.
 #[test]
-fn managed_queues_are_short_and_idle_ones_lose_nothing() {
+fn managed_queue_stays_short() {
     for (name, wait_max) in [
         ("codel", 60 * MS),
         ("cobalt", 60 * MS),
@@ -735,38 +735,38 @@ fn managed_queues_are_short_and_idle_ones_lose_nothing() {
         ("fq_pie", 80 * MS),
         ("red", 60 * MS),
     ] {
-        let mut line = Line::new(queue(name, ""), 10_000_000);
-        // 0.9 of the rate: no standing queue, so nothing is dropped.
+        let mut link = TestLink::new(queue(name, ""), 10_000_000);
+        // 0.9 of the rate: there is no standing queue, so no drops.
         let mut now = 0;
         for handle in 0..3_000 {
             now += 1_111_111;
-            line.offer(&packet(handle, 1, 1250), now);
+            link.offer(&packet(handle, 1, 1250), now);
         }
-        assert_eq!(line.queue.counts().dropped(), 0, "{name}");
-        // An open loop does not back off: the controllers need some seconds to find the rate of drops.
+        assert_eq!(link.queue.counts().dropped(), 0, "{name}");
+        // An open loop does not back off: the controllers need some seconds to find the drop rate.
         for handle in 3_000..20_000 {
             now += 909_090;
-            line.offer(&packet(handle, 1, 1250), now);
+            link.offer(&packet(handle, 1, 1250), now);
         }
         let late: Vec<u64> =
-            line.sent.iter().rev().take(500).map(|(at, sent)| at - sent.arrived_ns).collect();
+            link.sent.iter().rev().take(500).map(|(at, sent)| at - sent.arrived_ns).collect();
         let mean = late.iter().sum::<u64>() / late.len() as u64;
         assert!(mean < wait_max, "{name}: {} ms", mean / MS);
-        assert!(line.queue.counts().dropped() > 500, "{name}: {:?}", line.queue.counts());
+        assert!(link.queue.counts().dropped() > 500, "{name}: {:?}", link.queue.counts());
     }
 }
 
-/// A packet that comes to RED: whether it is marked.
+/// Whether RED marks an arriving packet.
 fn is_marked(red: &mut Queue<Interpreted>, now: u64) -> bool {
     let before = red.counts().marked;
     red.enqueue(&Packet { ecn: 1, ..packet(0, 1, 1250) }, now);
     red.counts().marked > before
 }
 
-/// RED whose average has come to this many packets, which wait in it.
+/// RED with this average, and as many queued packets.
 fn red_of(average: u64, args: &str) -> Queue<Interpreted> {
     let mut queue = queue("red", args);
-    // Of chances none is drawn that comes soon.
+    // Random draws that never drop by chance.
     queue.draw_from(|| 0.999_999);
     for _ in 0..10_000 {
         is_marked(&mut queue, S);
@@ -778,18 +778,18 @@ fn red_of(average: u64, args: &str) -> Queue<Interpreted> {
     queue
 }
 
-/// If this fails, the average of RED does not sink while the link is idle as that of Floyd and Jacobson does, as if so
-/// many small packets had come to an empty queue (section 11 of their paper), or is more than a tenth above it: between
-/// two halves it sinks along a line.
+/// If this fails, RED's average does not decay while the link is idle as in Floyd and Jacobson's paper (section 11), as
+/// if small packets arrived at an empty queue; or it is more than a tenth above that. Between two halvings it decays
+/// linearly.
 #[test]
-fn reds_average_sinks_by_what_could_have_been_sent() {
+fn red_average_decays_while_idle() {
     for (weight, args, packet_time) in [
         (8.0 / 4096.0, "", 800_000),
         (8.0 / 4096.0, ", packet_time = '1200 ns'", 1_200),
         (41.0 / 4096.0, ", weight = 0.01, packet_time = '12 ms'", 12 * MS),
         (205.0 / 4096.0, ", weight = 0.05", 800_000),
     ] {
-        // None, some, one half, and several of them.
+        // None, some, one halving, and several of them.
         for share in [1.0, 0.9, 0.75, 0.6, 0.5, 0.35, 0.25, 0.1] {
             let idle = f64::ln(share) / f64::ln_1p(-weight) * packet_time as f64;
             let is_above = |high: f64| {
@@ -797,19 +797,19 @@ fn reds_average_sinks_by_what_could_have_been_sent() {
                 drain(&mut queue, 2 * S);
                 is_marked(&mut queue, 2 * S + idle as u64)
             };
-            // The packet that comes finds none.
+            // The arriving packet finds an empty queue.
             let average = 100.0 * share * (1.0 - weight);
-            let told = format!("weight {weight}, {packet_time} ns, down to {share}");
-            assert!(is_above(average * 0.97), "{told}: it sinks too fast");
-            assert!(!is_above(average * 1.1), "{told}: it sinks too slowly");
+            let label = format!("weight {weight}, {packet_time} ns, down to {share}");
+            assert!(is_above(average * 0.97), "{label}: it sinks too fast");
+            assert!(!is_above(average * 1.1), "{label}: it sinks too slowly");
         }
     }
 }
 
-/// If this fails, RED marks with another probability than that of its average, or not as evenly as the paper's second
-/// method (section 7): one in any 1/chance packets.
+/// If this fails, RED's mark probability does not follow its average, or marks are not spaced as evenly as by the
+/// paper's second method (section 7): one in each 1/chance packets.
 #[test]
-fn red_marks_evenly_by_its_average() {
+fn red_spaces_marks_evenly() {
     for (average, args, chance) in [
         (10, "", 0.05),
         (6, "", 0.01),
@@ -837,51 +837,51 @@ fn red_marks_evenly_by_its_average() {
     }
 }
 
-/// If this fails, a queue drops of a trickle because of a burst that is long over, or because nobody says when packets
-/// are due.
+/// If this fails, a queue drops packets of a trickle because of a burst that is long over, or because no deadlines are
+/// set.
 #[test]
-fn what_was_idle_drops_nothing_of_a_trickle() {
+fn trickle_after_idle_is_kept() {
     for name in ALL {
-        let mut line = Line::new(queue(name, ""), 10_000_000);
-        (0..100).for_each(|handle| line.offer(&packet(handle, 1, 1250), S));
-        line.run(50 * S);
-        let dropped = line.queue.counts().dropped();
+        let mut link = TestLink::new(queue(name, ""), 10_000_000);
+        (0..100).for_each(|handle| link.offer(&packet(handle, 1, 1250), S));
+        link.run(50 * S);
+        let dropped = link.queue.counts().dropped();
         for nth in 0..50 {
-            line.offer(&packet(100 + nth, 1, 1250), 50 * S + nth * 20 * MS);
+            link.offer(&packet(100 + nth, 1, 1250), 50 * S + nth * 20 * MS);
         }
-        line.run(60 * S);
-        let counts = line.queue.counts();
+        link.run(60 * S);
+        let counts = link.queue.counts();
         assert_eq!((counts.dropped(), counts.queued), (dropped, 0), "{name}: {counts:?}");
     }
 }
 
-/// If this fails, what is capable of ECN is dropped where it could be marked.
+/// If this fails, an ECN-capable packet is dropped although it could be marked.
 #[test]
-fn what_can_be_marked_is_not_dropped() {
+fn ecn_packet_is_marked_not_dropped() {
     for name in ["codel", "red", "fq_codel"] {
-        let mut line = Line::new(queue(name, ""), 10_000_000);
+        let mut link = TestLink::new(queue(name, ""), 10_000_000);
         for handle in 0..900 {
-            line.offer(&Packet { ecn: 1, ..packet(handle, 1, 1250) }, handle * MS / 2);
+            link.offer(&Packet { ecn: 1, ..packet(handle, 1, 1250) }, handle * MS / 2);
         }
-        let counts = line.queue.counts();
+        let counts = link.queue.counts();
         assert!(counts.marked > 0 && counts.dropped() == 0, "{name}: {counts:?}");
-        assert!(line.sent.iter().any(|(_, sent)| sent.ecn == 3), "{name}");
+        assert!(link.sent.iter().any(|(_, sent)| sent.ecn == 3), "{name}");
     }
 }
 
-/// If this fails, traffic that asks for no queue has one beside classic traffic, or starves it.
+/// If this fails, L4S traffic queues behind classic traffic, or starves it.
 #[test]
-fn l4s_does_not_wait_behind_classic_traffic() {
-    let mut line = Line::new(queue("dualpi2", ""), 10_000_000);
+fn l4s_overtakes_classic_traffic() {
+    let mut link = TestLink::new(queue("dualpi2", ""), 10_000_000);
     for handle in 0..6_000 {
         let is_l4s = handle % 3 == 0;
-        line.offer(
+        link.offer(
             &Packet { ecn: u8::from(is_l4s), ..packet(handle, u32::from(is_l4s), 1250) },
             handle * 8 * MS / 10,
         );
     }
     let wait = |l4s: bool| {
-        let waits: Vec<u64> = line
+        let waits: Vec<u64> = link
             .sent
             .iter()
             .filter(|(_, sent)| (sent.ecn != 0) == l4s)
@@ -895,35 +895,35 @@ fn l4s_does_not_wait_behind_classic_traffic() {
 
 /// If this fails, hosts with many flows get more than hosts with few, or the shaper is off by more than a hundredth.
 #[test]
-fn cake_is_fair_to_hosts_and_shapes() {
-    let mut line = Line::new(queue("cake", " (rate = '10 Mbit/s', overhead = '0 B')"), 1_000_000_000);
+fn cake_is_fair_to_hosts() {
+    let mut link = TestLink::new(queue("cake", " (rate = '10 Mbit/s', overhead = '0 B')"), 1_000_000_000);
     for handle in 0..30_000_u64 {
         // Host 0 has one flow, host 1 has nine.
         let host = u32::from(handle % 10 != 0);
         let flow = (handle % 10) as u32;
         let now = handle * MS / 5;
-        line.offer(&Packet { src: host, ..packet(u64::from(host), flow, 1000) }, now);
+        link.offer(&Packet { src: host, ..packet(u64::from(host), flow, 1000) }, now);
     }
     let now = 30_000 * MS / 5;
-    let bytes = |host| line.bytes(|sent| sent.handle == host);
+    let bytes = |host| link.bytes(|sent| sent.handle == host);
     let rate = (bytes(0) + bytes(1)) as f64 * 8.0 * 1e9 / now as f64;
     assert!((rate - 1e7).abs() < 1e5, "{rate}");
-    // Host 0 asks for 4 Mbit/s, which is less than its half, and gets it.
+    // Host 0 has a demand of 4 Mbit/s, less than its half, and gets it.
     assert!((bytes(0) as f64 / bytes(1) as f64 - 4.0 / 6.0).abs() < 0.1, "{} and {}", bytes(0), bytes(1));
 }
 
-/// If this fails, what a line adds to each packet is not shaped with it, a flow gets more than another of its host, or
-/// the shares of tins are not those of their weights.
+/// If this fails, the per-packet overhead of a line is not shaped, flows of a host are unequal, or the shares of tins
+/// do not follow their weights.
 #[test]
-fn cake_counts_overhead_and_shares_flows_and_tins() {
-    // Each has twice as much to send as the link has room for.
+fn cake_counts_overhead() {
+    // Each has twice as much demand as the link's rate.
     let sent = |overhead: &str, describe: &dyn Fn(u64) -> Packet| {
         let args = format!(" (rate = '10 Mbit/s', overhead = '{overhead} B')");
-        let mut line = Line::new(queue("cake", &args), 1_000_000_000);
+        let mut link = TestLink::new(queue("cake", &args), 1_000_000_000);
         for nth in 0..40_000 {
-            line.offer(&describe(nth), nth * MS / 5);
+            link.offer(&describe(nth), nth * MS / 5);
         }
-        let bytes = |handle| line.bytes(|sent| sent.handle == handle) as f64;
+        let bytes = |handle| link.bytes(|sent| sent.handle == handle) as f64;
         [0, 1].map(bytes)
     };
     let seconds = 40_000.0 / 5_000.0;
@@ -938,9 +938,9 @@ fn cake_counts_overhead_and_shares_flows_and_tins() {
     assert!((usual / bulk - 16.0).abs() < 0.5, "tins: {bulk} and {usual}");
 }
 
-/// If this fails, a change of the queue loses packets, doubles some, or forgets when they came.
+/// If this fails, a change of the queue loses or duplicates packets, or forgets their arrival times.
 #[test]
-fn a_queue_goes_on_with_what_another_held() {
+fn queue_update_keeps_backlog() {
     let mut old = queue("fifo", "");
     for handle in 0..500 {
         old.enqueue(&packet(handle, (handle % 7) as u32, 500), handle * 1_000);
@@ -964,10 +964,10 @@ fn drain_some(queue: &mut Queue<Interpreted>, n: usize) {
     }
 }
 
-/// If this fails, `p99` of releases is late, or a link wakes without need: the queue must say when to ask again.
+/// If this fails, releases are late, or a link wakes without need: the queue must return its next poll time.
 #[test]
-fn what_waits_for_a_time_before_all_others_waits_a_moment() {
-    // A time as a number without a sign would be centuries ahead: a bucket that is full at first would never let go.
+fn past_send_time_waits_a_moment() {
+    // An unsigned time would be centuries ahead: a bucket that starts full would never release.
     for hold in ["HOLD UNTIL now() - '1 s'", "HOLD FOR '-1 ms'", "HOLD FOR '0 ms'"] {
         let text = format!(
             "CREATE QUEUE it AS VAR asked BOOL; LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; \
@@ -983,8 +983,8 @@ fn what_waits_for_a_time_before_all_others_waits_a_moment() {
 }
 
 #[test]
-fn who_stays_without_packets_stops_nobody_of_a_higher_rank() {
-    // A class that is first and empty would have all turns of each dequeue, and the others would wait for ever.
+fn empty_partition_blocks_no_other() {
+    // An empty class at the front would take all turns of each dequeue, and the others would wait forever.
     let text = "CREATE QUEUE it AS PARTITION BY p.flow INDEX 3; ORDER PARTITIONS BY rank; \
                 LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON ACTIVATE SET rank = partition.index; ON EMPTY STAY; END;";
     let program = Arc::new(programs(text).pop().expect("there is one"));
@@ -999,7 +999,7 @@ fn who_stays_without_packets_stops_nobody_of_a_higher_rank() {
 }
 
 #[test]
-fn it_says_when_to_ask_again() {
+fn next_poll_time_is_reported() {
     let mut queue = queue("tbf", " (rate = '1 Mbit/s', burst = '1250 B')");
     queue.enqueue(&packet(0, 0, 1250), 0);
     queue.enqueue(&packet(1, 0, 1250), 0);

@@ -1,20 +1,20 @@
-//! Networks of a few lines, for tests.
+//! Small networks for tests.
 
 use weft_sim::net::{
     Algorithm, Backlog, Discipline, DropReason, Dropped, Drops, Dumbbell, FlowId, FlowSpec, Item, LinkSpec,
     Net, SenderSpec, Workload, twins::Fifo,
 };
 
-/// Nanoseconds of a millisecond, and of a second.
+/// Nanoseconds per millisecond, and per second.
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000_000_000;
 
-/// A flow that always has more to send.
+/// An endless flow.
 pub(crate) fn endless(ends: &Dumbbell, sender: SenderSpec) -> FlowSpec {
     with(ends, sender, Workload::Endless)
 }
 
-/// A flow with an application.
+/// A flow with a workload.
 pub(crate) fn with(ends: &Dumbbell, sender: SenderSpec, workload: Workload) -> FlowSpec {
     FlowSpec {
         forward: vec![ends.bottleneck],
@@ -26,12 +26,12 @@ pub(crate) fn with(ends: &Dumbbell, sender: SenderSpec, workload: Workload) -> F
     }
 }
 
-/// A sender of this kind, with all defaults.
+/// A sender with this algorithm and defaults otherwise.
 pub(crate) fn sender(algorithm: Algorithm) -> SenderSpec {
     SenderSpec { algorithm, ..SenderSpec::default() }
 }
 
-/// Bits a second that a flow got, from one moment to another; time passes.
+/// The rates of flows between two times, in bits per second; advances time.
 pub(crate) fn rates(net: &mut Net, flows: &[FlowId], from_ns: u64, to_ns: u64) -> Vec<f64> {
     let received = |net: &Net| flows.iter().map(|flow| net.flow(*flow).received_bytes).collect::<Vec<_>>();
     net.run_until(from_ns);
@@ -42,8 +42,8 @@ pub(crate) fn rates(net: &mut Net, flows: &[FlowId], from_ns: u64, to_ns: u64) -
     received(net).iter().zip(before).map(|(after, before)| (after - before) as f64 * 8.0 / seconds).collect()
 }
 
-/// A path that drops one segment of each `period`, and else only takes time: the model for which response functions
-/// of congestion controls are published. The rate is such that nothing is ever queued for long.
+/// A path that drops one segment in `period`, and otherwise only delays: the model of published response functions. Its
+/// rate is high enough to avoid queueing.
 pub(crate) fn lossy(net: &mut Net, rtt_ns: u64, period: u64) -> Dumbbell {
     let queue = Box::new(EveryNth { inner: Fifo::new(1 << 20), period, seen: 0, drops: Drops::default() });
     Dumbbell::new(net, LinkSpec::fixed(100_000_000_000, rtt_ns / 2), queue, rtt_ns / 2)

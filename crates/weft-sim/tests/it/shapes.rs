@@ -1,4 +1,4 @@
-//! Shapes of networks, and what disciplines do in them.
+//! Network topologies, and the behaviour of disciplines in them.
 
 use crate::queues::{library_queue, programs};
 use crate::rig::{MS, S, endless, rates};
@@ -16,7 +16,7 @@ fn flow(forward: Vec<LinkId>, back: Vec<LinkId>, workload: Workload) -> FlowSpec
     FlowSpec { forward, back, sender: SenderSpec::default(), workload, class: 0, start_ns: 0 }
 }
 
-/// The shares of three links in a row that the flow through all of them gets, beside one on each.
+/// The share of a flow through three links in a row, beside one other flow on each.
 fn long_share(queue: fn() -> Box<dyn Discipline>) -> f64 {
     let mut net = Net::new(1);
     let lot = ParkingLot::new(&mut net, 3, || (LinkSpec::fixed(10_000_000, 5 * MS), queue()), 15 * MS);
@@ -34,22 +34,22 @@ fn long_share(queue: fn() -> Box<dyn Discipline>) -> f64 {
     rates[0] / 10e6
 }
 
-/// A flow through many bottlenecks would get as much from a queue in order of arrival, where it pays for each of them,
-/// as from fair queues, which give it its share of each.
+/// If this fails, FIFO queues give a flow through many bottlenecks as much as fair queues. It loses packets at each
+/// FIFO queue, and gets its share at each fair queue.
 #[test]
-fn fair_queues_give_a_long_way_its_share() {
+fn fair_queue_serves_long_path() {
     let fifo = long_share(|| Box::new(Fifo::new(50)));
     let fair = long_share(|| Box::new(FqCodel::new(CodelSpec::default(), 1024, 1514, 1000)));
     assert!((0.42..0.55).contains(&fair) && fifo < 0.33, "{fair} {fifo}");
 }
 
-/// A fat tree would not carry what its hosts can send.
+/// If this fails, a fat tree does not carry what its hosts can send.
 #[test]
-fn a_fat_tree_carries_a_permutation_at_full_rate() {
+fn fat_tree_runs_at_full_rate() {
     let mut net = Net::new(1);
     let link = LinkSpec::fixed(100_000_000, 10_000);
     let tree = FatTree::new(&mut net, 4, || (link.clone(), Box::new(Fifo::new(100))));
-    // Each host of a pod goes over a core switch of its own, so no two flows share a link.
+    // Each host of a pod uses its own core switch, so no two flows share a link.
     let flows: Vec<FlowId> = (0..tree.hosts())
         .map(|host| {
             let (other, choice) = ((host + 4) % tree.hosts(), host as u32 % 4);
@@ -58,11 +58,11 @@ fn a_fat_tree_carries_a_permutation_at_full_rate() {
         })
         .collect();
     let rates = rates(&mut net, &flows, 100 * MS, 500 * MS);
-    // Acknowledgements of others have 4 %, and each flow has a time-out behind its slow start.
+    // Acknowledgements take 4 %, and each flow has a timeout after its slow start.
     assert!(rates.iter().all(|rate| *rate > 85e6), "{rates:?}");
 }
 
-/// How long small messages take, at worst of a hundred, beside large ones.
+/// The 99th percentile of small messages' completion times, beside large ones.
 fn small_tail_ms(queue: Box<dyn Discipline>) -> f64 {
     let mut net = Net::new(3);
     let ends = Dumbbell::new(&mut net, LinkSpec::fixed(1_000_000_000, 20_000), queue, 20_000);
@@ -83,19 +83,19 @@ fn small_tail_ms(queue: Box<dyn Discipline>) -> f64 {
     tail(&mut took, 0.99).unwrap() as f64 / 1e6
 }
 
-/// What is nearly done would wait for what is not: the claim of pFabric, and of SRPT.
+/// If this fails, nearly finished messages wait for others: the claim of pFabric, and of SRPT.
 #[test]
-fn short_messages_pass_long_ones_where_the_shortest_goes_first() {
+fn srpt_favours_short_messages() {
     let fifo = small_tail_ms(Box::new(Fifo::new(1000)));
     let pfabric = small_tail_ms(Box::new(Pfabric::new(1_500_000)));
     let srpt = small_tail_ms(Box::new(Pifo::new(|item| u64::from(item.remaining), 1000)));
-    // pFabric's flow goes first as a whole when its last packet waits: with TCP's windows that is more than it wants.
+    // pFabric serves a whole flow when its last packet is queued; with TCP's windows that is more than it should.
     assert!(srpt < 0.5 && pfabric < 0.75 * fifo, "{fifo} {pfabric} {srpt}");
 }
 
-/// A program that holds packets back would not be asked again when their time has come, or too often.
+/// If this fails, the link polls a program that holds packets too late, or too often.
 #[test]
-fn a_program_shapes_a_link_that_is_faster() {
+fn program_shapes_faster_link() {
     let program = library_queue("tbf", " (rate = '5 Mbit/s', burst = '15000 B')");
     let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);
     let mut net = Net::new(1);
@@ -106,9 +106,9 @@ fn a_program_shapes_a_link_that_is_faster() {
     assert!(net.events() < 100_000, "{}", net.events());
 }
 
-/// A program that is asked again at once, however often, would have the simulator's clock go by nanoseconds.
+/// If this fails, a program that wants another poll at once makes the clock advance by nanoseconds.
 #[test]
-fn a_program_that_holds_for_no_time_does_not_stop_the_clock() {
+fn zero_hold_does_not_stop_clock() {
     for hold in ["HOLD FOR '0 ms'", "IF p.sojourn < '20 ms' THEN HOLD FOR '1 ns'; END IF; SEND"] {
         let text =
             format!("CREATE QUEUE it AS LIMIT 100 PACKETS ON OVERFLOW DROP TAIL; ON DEQUEUE {hold}; END;");
@@ -122,9 +122,9 @@ fn a_program_that_holds_for_no_time_does_not_stop_the_clock() {
     }
 }
 
-/// If this fails, a program takes a simulated link for another than it is: `link.rate` is not that of the link.
+/// If this fails, `link.rate` in a program is not the rate of the simulated link.
 #[test]
-fn a_program_knows_the_rate_of_its_link() {
+fn program_reads_link_rate() {
     let every_ms = Arc::new(Trace::parse("1\n2\n3\n4\n5\n").expect("it is a trace"));
     for (spec, rate) in
         [(LinkSpec::fixed(5_000_000, MS), 5_000_000), (LinkSpec::trace(every_ms, MS), 12_000_000)]
@@ -144,10 +144,10 @@ fn a_program_knows_the_rate_of_its_link() {
     }
 }
 
-/// Holds everything, until a time that has passed.
-struct Stubborn(Fifo);
+/// Holds everything until a time that has passed.
+struct StuckQueue(Fifo);
 
-impl Discipline for Stubborn {
+impl Discipline for StuckQueue {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
         self.0.enqueue(item, now_ns);
     }
@@ -169,11 +169,11 @@ impl Discipline for Stubborn {
     }
 }
 
-/// A queue that says nonsense would stop the clock of the simulator.
+/// If this fails, a queue with a senseless timeout stops the simulator's clock.
 #[test]
-fn a_queue_that_never_lets_go_stops_nothing() {
+fn stuck_queue_stops_nothing() {
     let mut net = Net::new(1);
-    let queue = Box::new(Stubborn(Fifo::new(100)));
+    let queue = Box::new(StuckQueue(Fifo::new(100)));
     let ends = Dumbbell::new(&mut net, LinkSpec::fixed(10_000_000, MS), queue, MS);
     let flow = net.add_flow(endless(&ends, SenderSpec::default()));
     net.run_until(100 * MS);

@@ -1,4 +1,4 @@
-//! A queue that goes on from what another remembered does what that one does.
+//! A queue that is restored from a snapshot continues like the original.
 
 use crate::queues::{ALL, library_queue, programs};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use weft_engine::queue::{Dropped, Packet, Queue, QueueProgram, Sent};
 use weft_engine::recording::{Limits, QueueEvent, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::run::Interpreted;
 
-/// Queues within queues: what waits below waits above, and timers of inner nodes begin as packets come.
+/// Nested queues: a packet that waits below also waits above, and timers of inner nodes begin with their packets.
 const TREES: &str = "
 IMPORT 'library/queues/fq.weft';
 IMPORT 'library/queues/priority.weft';
@@ -20,7 +20,7 @@ CREATE QUEUE timed AS priority EACH USING fq EACH USING pie; END;
 CREATE QUEUE ranked AS fq EACH USING srpt; END;
 ";
 
-/// What is tried: the library, and trees of it.
+/// The queues under test: the library, and trees of it.
 fn all() -> Vec<(String, Arc<QueueProgram>)> {
     let of_library = ALL.into_iter().map(|name| (name.to_owned(), library_queue(name, "")));
     let trees = programs(TREES).into_iter().filter(|one| ["held", "timed", "ranked"].contains(&&*one.name));
@@ -49,17 +49,17 @@ fn packet(rng: &mut Rng, handle: u64, now: u64) -> Packet {
     }
 }
 
-/// What a queue said to a call: what left, what was dropped, and when to ask again. Handles are each one's own.
-type Answer = (Option<Sent>, Vec<Dropped>, Option<u64>);
+/// A queue's response to an operation: the sent packet, dropped packets, and the next poll time. Handles are cleared.
+type DequeueResult = (Option<Sent>, Vec<Dropped>, Option<u64>);
 
-fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &QueueEvent) -> Answer {
+fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &QueueEvent) -> DequeueResult {
     let sent = ask(queue, now, asked).expect("it names no packets").map(|sent| Sent { handle: 0, ..sent });
     let dropped = std::iter::from_fn(|| queue.poll_dropped());
     let dropped = dropped.map(|dropped| Dropped { handle: 0, ..dropped }).collect();
     (sent, dropped, queue.poll_timeout())
 }
 
-/// Asks a queue at random, and its copy the same from half of the way on.
+/// Operates a queue at random, and from the middle on its copy as well.
 fn try_program(name: &str, program: &Arc<QueueProgram>, seed: u64, n: u64) {
     let mut rng = Rng::from_seed(seed);
     let (mut queue, mut now) = (queue(program), 0);
@@ -87,7 +87,7 @@ fn try_program(name: &str, program: &Arc<QueueProgram>, seed: u64, n: u64) {
     let code = Interpreted::new(program.clone());
     let copy = Queue::restore(program.clone(), code, &snapshot);
     let mut copy = copy.unwrap_or_else(|why| panic!("{name}: {why:?}"));
-    assert!(copy.snapshot() == snapshot, "{name}: what it remembers is not what it was told");
+    assert!(copy.snapshot() == snapshot, "{name}: the copy differs from its snapshot");
     for (asked, (now, expected)) in read(calls, begun).zip(answers) {
         let (at, asked) = asked.expect("it was written");
         assert_eq!(at, now);
@@ -96,15 +96,15 @@ fn try_program(name: &str, program: &Arc<QueueProgram>, seed: u64, n: u64) {
     assert_eq!(copy.partitions(1000), queue.partitions(1000), "{name}");
 }
 
-/// If this fails, what is explained of a link of a running node is not what happened there.
+/// If this fails, an explanation of a running node's link differs from what happened there.
 #[test]
-fn a_queue_goes_on_from_what_another_remembered() {
+fn queue_resumes_from_snapshot() {
     for (name, program) in all() {
         try_program(&name, &program, 3, 4_000);
     }
 }
 
-/// If this fails, a queue that computes by the clock stands still below another that has one line for each flow.
+/// If this fails, the timers of an inner queue stop below an outer queue with one FIFO per flow.
 #[test]
 fn timers_run_on_all_levels() {
     for (name, program) in all() {
@@ -119,9 +119,9 @@ fn timers_run_on_all_levels() {
     }
 }
 
-/// If this fails, a file that somebody damaged ends the command that reads it, or keeps it busy for ever.
+/// If this fails, a damaged file panics or hangs the command that reads it.
 #[test]
-fn rows_that_do_not_fit_are_refused() {
+fn mismatched_snapshot_is_refused() {
     let mut n_refused = 0;
     for (seed, (_, program)) in (0..).zip(all()) {
         let mut rng = Rng::from_seed(seed);

@@ -1,4 +1,4 @@
-//! What is told of partitions, against what came out of the queue.
+//! Compares the counters of partitions with the packets that came out of the queue.
 
 use crate::queues::programs;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weft_ir::queue::run::Interpreted;
 const MS: u64 = 1_000_000;
 const CLASSES: usize = 4;
 
-/// Drops or marks on both levels, as a packet comes, as it leaves, and for want of room.
+/// Drops or marks on both levels: on arrival, on departure, and on overflow.
 const BOTH_LEVELS: &str = "
 IMPORT 'library/queues/codel.weft';
 CREATE QUEUE classes AS
@@ -27,23 +27,23 @@ END;
 CREATE QUEUE it AS classes EACH USING codel (target = '2 ms', interval = '20 ms'); END;
 ";
 
-/// What came out of a queue of a class.
+/// The counts and sojourn times of a class's packets.
 #[derive(Default)]
-struct Seen {
+struct ClassTotals {
     waits: Vec<u64>,
     dropped: u64,
     marked: u64,
 }
 
-/// If this fails, who asks which flow waits, or is dropped, gets the answer of another.
+/// If this fails, the counters of one flow are reported for another.
 #[test]
-fn partitions_tell_what_became_of_their_packets() {
+fn partition_counters_add_up() {
     let program = programs(BOTH_LEVELS).into_iter().find(|program| program.name == "it");
     let program = Arc::new(program.expect("it is there"));
     let mut queue = Queue::new(Arc::clone(&program), Interpreted::new(program), 0, 1);
     queue.watch();
     let mut rng = Rng::from_seed(8);
-    let mut seen: [Seen; CLASSES] = Default::default();
+    let mut seen: [ClassTotals; CLASSES] = Default::default();
     let class_of = |handle: u64| handle as usize % CLASSES;
     for handle in 0..40_000 {
         let now = handle * MS / 3;
@@ -52,7 +52,7 @@ fn partitions_tell_what_became_of_their_packets() {
         let ecn = [0, 2][rng.below(2)];
         let len = 100 + 400 * class;
         queue.enqueue(&Packet { handle, class, dscp, ecn, len, ..Packet::default() }, now);
-        // As fast as they come at first, and slower now and then.
+        // As fast as the arrivals at first, and slower now and then.
         if !rng.percent(if handle % 4_000 < 3_000 { 2 } else { 30 })
             && let Some(sent) = queue.dequeue(now)
         {
@@ -65,16 +65,16 @@ fn partitions_tell_what_became_of_their_packets() {
             seen[class_of(dropped.handle)].dropped += 1;
         }
     }
-    let told = queue.partitions(64);
+    let states = queue.partitions(64);
     let of = |level, place: fn(&PartitionState) -> u32, class| {
-        told.iter().find(|of| of.level == level && place(of) == class).expect("the class is told of")
+        states.iter().find(|of| of.level == level && place(of) == class).expect("the class has a partition")
     };
     for (class, seen) in (0..).zip(&mut seen) {
         seen.waits.sort_unstable();
         let (classes, codel) = (of(0, |of| of.index, class), of(1, |of| of.node, class));
         let tally = &classes.tally;
         assert_eq!((tally.waits.count(), tally.dropped), (seen.waits.len() as u64, seen.dropped), "{class}");
-        // Of those that were marked some were dropped later, or are still there.
+        // Some of the marked packets were dropped later, or are still queued.
         assert!(tally.marked >= seen.marked && seen.marked > 100, "{class}: {}", tally.marked);
         for share in [0.5, 0.9, 0.99] {
             let exact = seen.waits[(seen.waits.len() as f64 * share) as usize];
@@ -91,5 +91,5 @@ fn partitions_tell_what_became_of_their_packets() {
         }
     }
     let lines: u64 = queue.lines().iter().map(|line| line.packets).sum();
-    assert_eq!(lines, told.iter().flat_map(|of| &of.tally.lines).map(|line| line.packets).sum::<u64>());
+    assert_eq!(lines, states.iter().flat_map(|of| &of.tally.lines).map(|line| line.packets).sum::<u64>());
 }

@@ -1,4 +1,4 @@
-//! TCP senders do what is published of them.
+//! Compares TCP senders with published results.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use weft_sim::net::measure::jain;
 use weft_sim::net::twins::Fifo;
 use weft_sim::net::{Algorithm, Dumbbell, LinkSpec, Net, Programmed, SenderSpec, Sizes, Trace, Workload};
 
-/// 10 Mbit/s, 40 ms, and a queue of so many packets; the product of rate and round trip is 33 packets.
+/// 10 Mbit/s, 40 ms, and a packet limit; the bandwidth-delay product is 33 packets.
 fn ten_mbit(net: &mut Net, limit_packets: u64) -> Dumbbell {
     let link = LinkSpec::fixed(10_000_000, 20 * MS);
     Dumbbell::new(net, link, Box::new(Fifo::new(limit_packets)), 20 * MS)
 }
 
-/// Segments a round trip, on average, of a flow on a path that drops one segment in `period`.
+/// The mean number of segments per round trip on a path that drops one segment in `period`.
 fn mean_window(algorithm: Algorithm, rtt_ns: u64, period: u64) -> f64 {
     let mut net = Net::new(1);
     let ends = lossy(&mut net, rtt_ns, period);
@@ -25,9 +25,9 @@ fn mean_window(algorithm: Algorithm, rtt_ns: u64, period: u64) -> f64 {
     rate / 8.0 / 1500.0 * rtt_ns as f64 / 1e9
 }
 
-/// A run could not be repeated, or packets would appear from nowhere.
+/// If this fails, a run cannot be repeated, or packets appear from nowhere.
 #[test]
-fn a_seed_decides_a_run_and_nothing_is_lost_from_the_books() {
+fn run_follows_seed_and_adds_up() {
     let run = |seed| {
         let mut net = Net::new(seed);
         let link = LinkSpec { loss: 0.01, reorder: 0.02, ..LinkSpec::fixed(10_000_000, 20 * MS) };
@@ -45,9 +45,9 @@ fn a_seed_decides_a_run_and_nothing_is_lost_from_the_books() {
     assert_ne!(run(1), run(2));
 }
 
-/// A link would not be used, or would carry more than it can.
+/// If this fails, a link is not used, or carries more than its rate.
 #[test]
-fn one_flow_fills_a_link_whose_queue_holds_a_round_trip() {
+fn bdp_queue_fills_the_link() {
     let kinds = [
         (Algorithm::NewReno, true),
         (Algorithm::NewReno, false),
@@ -60,25 +60,26 @@ fn one_flow_fills_a_link_whose_queue_holds_a_round_trip() {
         let flow = net.add_flow(endless(&ends, SenderSpec { sack, ..sender(algorithm) }));
         let rate = rates(&mut net, &[flow], 20 * S, 80 * S)[0];
         assert!((9.3e6..=10.0e6).contains(&rate), "{algorithm:?}, SACK {sack}: {rate}");
-        // Of the burst that ends slow start a segment that was sent again may be lost again, or the last, which
-        // nothing but silence tells.
+        // In the burst at the end of slow start, a retransmission or the last segment may be lost; only a timeout
+        // detects that.
         let timeouts = net.flow(flow).sender.timeouts;
         assert!(timeouts <= 2, "{algorithm:?}, SACK {sack}: {timeouts}");
     }
 }
 
-/// RFC 9438, section 5.2, table of "AIMD" (RFC 3649): a window of 1.2 over the root of the loss rate.
+/// If this fails, NewReno differs from RFC 9438, section 5.2, table of "AIMD" (RFC 3649): a window of 1.2 / sqrt(loss
+/// rate).
 #[test]
-fn the_response_function_of_newreno_is_that_of_rfc_3649() {
+fn newreno_matches_rfc_3649() {
     for (period, window) in [(100, 12.0), (1000, 38.0), (10_000, 120.0)] {
         let got = mean_window(Algorithm::NewReno, 100 * MS, period);
         assert!((0.9..=1.1).contains(&(got / window)), "one in {period}: {got} segments, not {window}");
     }
 }
 
-/// RFC 9438, section 5.2: the average window of CUBIC at a round trip of 0.1 s and of 0.01 s, where it does as Reno.
+/// If this fails, CUBIC's mean window differs from RFC 9438, section 5.2, at 0.1 s and, in the Reno region, at 0.01 s.
 #[test]
-fn the_response_function_of_cubic_is_that_of_rfc_9438() {
+fn cubic_matches_rfc_9438() {
     for (rtt_ns, period, window) in
         [(100 * MS, 1000, 38.0), (100 * MS, 10_000, 187.0), (10 * MS, 1000, 38.0), (10 * MS, 10_000, 120.0)]
     {
@@ -87,9 +88,9 @@ fn the_response_function_of_cubic_is_that_of_rfc_9438() {
     }
 }
 
-/// RFC 5681 halves the window at a loss, RFC 9438 leaves seven tenths.
+/// If this fails, a loss does not halve the window (RFC 5681), or not to seven tenths (RFC 9438).
 #[test]
-fn a_loss_cuts_the_window_by_what_the_rfc_says() {
+fn loss_cuts_window_per_rfc() {
     for (algorithm, left) in [(Algorithm::NewReno, 0.5), (Algorithm::Cubic, 0.7)] {
         let mut net = Net::new(1);
         let ends = lossy(&mut net, 100 * MS, 4000);
@@ -105,16 +106,16 @@ fn a_loss_cuts_the_window_by_what_the_rfc_says() {
             }
             before = flow.window;
         }
-        // The first ends slow start, when what is in flight is not the window.
+        // The first reduction ends slow start, where the data in flight is not the window.
         for cut in &cuts[1..] {
             assert!((cut / left - 1.0).abs() < 0.05, "{algorithm:?}: {cuts:?}");
         }
     }
 }
 
-/// Two flows that share a link would not come to the same share: Chiu and Jain's argument for additive increase.
+/// If this fails, two flows on a link do not converge: Chiu and Jain's argument for additive increase.
 #[test]
-fn a_late_flow_gets_its_share() {
+fn late_flow_gets_its_share() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::BbrLike] {
         let mut net = Net::new(1);
         let ends = ten_mbit(&mut net, 34);
@@ -126,10 +127,10 @@ fn a_late_flow_gets_its_share() {
     }
 }
 
-/// With losses that do not depend on the flow, a Reno flow gets by one over its round trip, a CUBIC flow, where it is
-/// not like Reno, by one over the fourth root of it: RFC 9438, section 5.1, equation 6.
+/// If this fails, throughput at equal loss rates does not depend on the round-trip time as published: inversely for
+/// Reno, and for CUBIC outside of the Reno region by one over the fourth root (RFC 9438, section 5.1, equation 6).
 #[test]
-fn shares_depend_on_the_round_trip_as_published() {
+fn rtt_bias_matches_publication() {
     let rate = |algorithm, rtt_ms, period| mean_window(algorithm, rtt_ms * MS, period) / rtt_ms as f64;
     let reno = rate(Algorithm::NewReno, 50, 4000) / rate(Algorithm::NewReno, 100, 4000);
     assert!((1.85..=2.15).contains(&reno), "{reno}");
@@ -137,10 +138,10 @@ fn shares_depend_on_the_round_trip_as_published() {
     assert!((1.08..=1.32).contains(&cubic), "{cubic}: 1.19");
 }
 
-/// Without SACK one loss is repaired a round trip (RFC 6582), with it all at once (RFC 6675): what the simulator shows
-/// of a burst of losses would otherwise be the same for both.
+/// If this fails, a burst of losses costs the same with and without SACK. Without it, one loss is repaired per round
+/// trip (RFC 6582); with it, all at once (RFC 6675).
 #[test]
-fn selective_acknowledgements_repair_many_losses_at_once() {
+fn sack_repairs_losses_together() {
     let took = |sack| {
         let mut net = Net::new(1);
         let ends = ten_mbit(&mut net, 20);
@@ -153,12 +154,12 @@ fn selective_acknowledgements_repair_many_losses_at_once() {
     assert!(took(true) + 200 * MS < took(false), "{} {}", took(true), took(false));
 }
 
-/// A sender must come back after silence, and not before: RFC 6298.
+/// If this fails, a sender does not recover after an outage, or too early: RFC 6298.
 #[test]
-fn a_link_that_is_out_for_a_while_is_used_again() {
+fn link_outage_is_survived() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::BbrLike] {
         for (sack, detects_spurious) in [(true, true), (true, false), (false, true), (false, false)] {
-            // 500 packets a second, but for three seconds of ten.
+            // 500 packets per second, with an outage of three seconds in ten.
             let lines: Vec<String> =
                 (0..3500).map(|n| (n * 2).to_string()).chain(["10000".to_owned()]).collect();
             let trace = Arc::new(Trace::parse(&lines.join("\n")).unwrap());
@@ -169,16 +170,16 @@ fn a_link_that_is_out_for_a_while_is_used_again() {
                 net.add_flow(endless(&ends, SenderSpec { sack, detects_spurious, ..sender(algorithm) }));
             let rate = rates(&mut net, &[flow], 0, 100 * S)[0];
             let most = 350.0 * 1500.0 * 8.0;
-            let told = format!("{algorithm:?}, SACK {sack}, RFC 3522 {detects_spurious}: {rate} of {most}");
-            assert!(rate > 0.6 * most && rate <= most, "{told}");
-            assert!(net.flow(flow).sender.timeouts >= 5, "{told}");
+            let label = format!("{algorithm:?}, SACK {sack}, RFC 3522 {detects_spurious}: {rate} of {most}");
+            assert!(rate > 0.6 * most && rate <= most, "{label}");
+            assert!(net.flow(flow).sender.timeouts >= 5, "{label}");
         }
     }
 }
 
-/// A model of the path is there to keep queues short and to take no loss for congestion: the claims of BBR.
+/// If this fails, a model-based sender fills the queue, or reacts to random loss: the claims of BBR.
 #[test]
-fn the_one_like_bbr_keeps_the_queue_short_and_ignores_chance() {
+fn bbr_keeps_queue_short() {
     let mut net = Net::new(1);
     let ends = ten_mbit(&mut net, 1000);
     let flow = net.add_flow(endless(&ends, sender(Algorithm::BbrLike)));
@@ -196,9 +197,9 @@ fn the_one_like_bbr_keeps_the_queue_short_and_ignores_chance() {
     assert!(bbr > 8e6 && reno < 4e6, "{bbr} {reno}");
 }
 
-/// Completion times of short messages are round trips, and would be wrong by one or more.
+/// If this fails, completion times of short messages are wrong by one or more round trips.
 #[test]
-fn short_messages_take_the_round_trips_of_slow_start() {
+fn short_message_takes_slow_start() {
     let mut net = Net::new(1);
     let ends =
         Dumbbell::new(&mut net, LinkSpec::fixed(1_000_000_000, 50 * MS), Box::new(Fifo::new(1000)), 50 * MS);
@@ -211,9 +212,9 @@ fn short_messages_take_the_round_trips_of_slow_start() {
     assert_eq!(rounds, [1, 2, 4, 5]);
 }
 
-/// Calls on one connection would wait for each other more than they do, or less.
+/// If this fails, calls on one connection wait for each other more or less than they should.
 #[test]
-fn calls_arrive_as_a_poisson_process() {
+fn calls_arrive_by_poisson() {
     let mut net = Net::new(1);
     let ends =
         Dumbbell::new(&mut net, LinkSpec::fixed(1_000_000_000, 5 * MS), Box::new(Fifo::new(1000)), 5 * MS);
@@ -225,10 +226,10 @@ fn calls_arrive_as_a_poisson_process() {
     assert!(done.iter().all(|call| (10 * MS..30 * MS).contains(&call.took_ns)));
 }
 
-/// A sender whose packets are dropped one after the other, as PIE does where slow start went too far, would come back
-/// to the same window after each time-out, and send twice what the link carries for ever.
+/// If this fails, a sender with consecutive drops, as PIE's after an overshoot of slow start, returns to the same
+/// window after each timeout, and sends twice the link's rate forever.
 #[test]
-fn senders_slow_down_where_much_is_dropped() {
+fn heavy_loss_slows_senders() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let program = library_queue("pie", "");
         let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);

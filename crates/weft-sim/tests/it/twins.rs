@@ -1,35 +1,35 @@
-//! Queue programs of the library against twins that were written by hand from the same papers and RFCs: item for item,
-//! at the same times.
+//! Compares queue programs of the library with twins, written by hand from the same papers and RFCs: item for item, at
+//! the same times.
 
 use crate::queues::{library_queue, programs};
 use std::sync::Arc;
 use weft_core::rng::Rng;
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
-use weft_sim::net::silver_bullet::{COMPARISONS, Configuration, LinkKind, made_trace, newreno_of_2013};
+use weft_sim::net::silver_bullet::{COMPARISONS, Configuration, LinkKind, newreno_of_2013, synthetic_trace};
 use weft_sim::net::twins::{Codel, CodelRules, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item, Programmed, exponential};
 
-/// Of each flow's items: primes, so that no two queues have as many bytes.
+/// The packet length of each flow: primes, so that no two queues have equally many bytes.
 const LENGTHS: [u32; 6] = [1499, 1301, 1103, 907, 701, 503];
 
 /// What happened to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     Sent(u64),
     Dropped(u64),
 }
 
-/// What a queue was asked, and what came of it.
+/// The operations on a queue, and their results.
 #[derive(Default)]
 pub(crate) struct Run {
-    /// When: an item came, or one was asked for.
+    /// The time of each operation: an item's arrival, or a dequeue (`None`).
     pub(crate) calls: Vec<(u64, Option<Item>)>,
-    pub(crate) fates: Vec<(u64, Fate)>,
+    pub(crate) dispositions: Vec<(u64, Disposition)>,
 }
 
-/// Runs a queue under a load that wanders between 6 and 20 Mbit/s for a link of 10, with some silence, and tells what
-/// happened to which item and when.
+/// Runs a queue under a load that varies between 6 and 20 Mbit/s for a 10 Mbit/s link, with some pauses. Returns what
+/// happened to each item and when.
 pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
     let mut rng = Rng::from_seed(seed);
     let (mut arrival, mut departure, mut load) = (0, 500, 1.4);
@@ -45,7 +45,7 @@ pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
                 handle: id as u32,
                 len,
                 flow,
-                // All different: which of two alike goes first no paper says.
+                // All different: no paper specifies the order of ties.
                 remaining: (rng.within(&(0..=1 << 20)) << 10) as u32 | (id % 1024) as u32,
                 enqueued_at_ns: now,
                 ..Item::default()
@@ -60,45 +60,46 @@ pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
         } else {
             run.calls.push((now, None));
             let sent = queue.dequeue(now);
-            run.fates.extend(sent.map(|item| (now, Fate::Sent(item.id))));
+            run.dispositions.extend(sent.map(|item| (now, Disposition::Sent(item.id))));
             departure = sent.map_or(arrival + 1, |item| now + u64::from(item.len) * 800);
         }
         while let Some(dropped) = queue.poll_drop() {
-            run.fates.push((now, Fate::Dropped(dropped.item.id)));
+            run.dispositions.push((now, Disposition::Dropped(dropped.item.id)));
         }
     }
     run
 }
 
-/// A queue of the library and its twin do the same.
+/// Checks that a queue of the library equals its twin.
 fn check(name: &str, args: &str, twin: fn() -> Box<dyn Discipline>) {
     check_program(name, &library_queue(name, args), twin);
 }
 
-/// A program and its twin do the same on 5 seeds, and something is dropped, or was not in order.
+/// Checks that a program equals its twin on 5 seeds, and that something is dropped or reordered.
 fn check_program(name: &str, program: &Arc<QueueProgram>, twin: fn() -> Box<dyn Discipline>) {
     for seed in 0..5 {
         let program = program.clone();
         let mut program = Programmed::new(program.clone(), Interpreted::new(program), 1);
-        let got = run(&mut program, seed, 6000).fates;
-        let expected = run(&mut *twin(), seed, 6000).fates;
+        let got = run(&mut program, seed, 6000).dispositions;
+        let expected = run(&mut *twin(), seed, 6000).dispositions;
         let differs = got.iter().zip(&expected).position(|(got, expected)| got != expected);
         if let Some(at) = differs {
             panic!("{name}, seed {seed}, event {at}: {:?}, the twin {:?}", got[at], expected[at]);
         }
         assert_eq!(got.len(), expected.len(), "{name}, seed {seed}");
-        let dropped = got.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
+        let dropped =
+            got.iter().filter(|(_, disposition)| matches!(disposition, Disposition::Dropped(_))).count();
         assert!(dropped > 20, "{name}, seed {seed}: the load drops {dropped}, which shows nothing");
     }
 }
 
-/// A queue of the library would not be the algorithm whose name it has.
+/// If this fails, a queue of the library is not the algorithm of its name.
 #[test]
-fn codel_is_that_of_rfc_8289() {
+fn codel_matches_rfc_8289_twin() {
     check("codel", "", || Box::new(Codel::new(CodelSpec::default(), 1000)));
 }
 
-/// CoDel with the arithmetic of ns-3 and Linux: time in 1024 ns, roots by a step of Newton's in 16 bits.
+/// CoDel with the arithmetic of ns-3 and Linux: time in 1024 ns, square roots by a Newton step in 16 bits.
 const NEWTON: &str = "
 CREATE QUEUE newton (mtu SIZE = '1500 B', packets U32 = 1000) AS
   VAR above_at U64;
@@ -151,9 +152,9 @@ pub(crate) fn newton(name: &str) -> Arc<QueueProgram> {
     Arc::new(all.into_iter().find(|program| program.name == name).expect("it is in the text"))
 }
 
-/// A program could not have the arithmetic of ns-3: its twin sends and drops what ns-3 does (see `ns3.rs`).
+/// If this fails, a program cannot have the arithmetic of ns-3; its twin behaves like ns-3 (see `ns3.rs`).
 #[test]
-fn with_newtons_roots_it_is_that_of_ns_3() {
+fn newton_codel_matches_ns_3_twin() {
     const SPEC: CodelSpec = CodelSpec {
         target_ns: 5_000_000,
         interval_ns: 100_000_000,
@@ -165,45 +166,45 @@ fn with_newtons_roots_it_is_that_of_ns_3() {
     check_program("newton_each", &newton("newton_each"), || Box::new(FqCodel::new(SPEC, 1024, 1514, 10_240)));
 }
 
-/// The same.
+/// If this fails, a queue of the library is not the algorithm of its name.
 #[test]
-fn fq_codel_is_that_of_rfc_8290() {
+fn fq_codel_matches_rfc_8290_twin() {
     check("fq_codel", "", || Box::new(FqCodel::new(CodelSpec::default(), 1024, 1514, 10_240)));
 }
 
-/// The same.
+/// If this fails, a queue of the library is not the algorithm of its name.
 #[test]
-fn drr_is_that_of_its_paper() {
+fn drr_matches_paper_twin() {
     check("drr", " (packets = 60)", || Box::new(Drr::new(1024, 1514, 60)));
 }
 
-/// The same.
+/// If this fails, a queue of the library is not the algorithm of its name.
 #[test]
-fn pfabric_is_that_of_its_design() {
+fn pfabric_matches_design_twin() {
     check("pfabric", " (buffer = '36 KB')", || Box::new(Pfabric::new(36 << 10)));
 }
 
-/// The same.
+/// If this fails, a queue of the library is not the algorithm of its name.
 #[test]
-fn srpt_is_a_pifo_by_what_is_left() {
+fn srpt_matches_pifo_twin() {
     check("srpt", " (packets = 60)", || Box::new(Pifo::new(|item| u64::from(item.remaining), 60)));
 }
 
-/// The same.
+/// If this fails, a queue of the library is not the algorithm of its name.
 #[test]
-fn fifo_is_in_order_and_full_at_its_limit() {
+fn fifo_matches_twin() {
     check("fifo", " (packets = 60)", || Box::new(Fifo::new(60)));
 }
 
-/// The policy by objectives would be beaten by a configuration that knows nothing of them: deep buffers where
-/// throughput is wanted, CoDel where power is.
+/// If this fails, a configuration without knowledge of objectives beats the policy by objectives: deep buffers at
+/// throughput, CoDel at power.
 #[test]
-fn who_knows_objectives_is_beaten_by_nobody() {
+fn objective_queue_matches_best() {
     for (name, best) in [("3a", Configuration::BufferbloatFq), ("2b", Configuration::CodelFq)] {
         let comparison =
             COMPARISONS.iter().find(|comparison| comparison.name == name).expect("it is one of six");
         let score = |queue: Box<dyn Discipline>| {
-            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 0, 60));
+            let trace = (comparison.link == LinkKind::Lte).then(|| synthetic_trace(1, 0, 60));
             let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
             outcome.score(comparison, comparison.applications[0])
         };

@@ -1,4 +1,4 @@
-// Asks a queue disc of ns-3 what a file of calls says, and writes what it sends and drops; see tests/it/ns3.rs.
+// Runs the operations in a file on an ns-3 queue disc, and writes the sent and dropped items; see tests/it/ns3.rs.
 #include "ns3/core-module.h"
 #include "ns3/network-module.h"
 #include "ns3/traffic-control-module.h"
@@ -10,7 +10,7 @@
 
 using namespace ns3;
 
-// An item with a number; its flow is its hash.
+// An item with a number; its hash is its flow.
 class Numbered : public QueueDiscItem {
 public:
   Numbered(Ptr<Packet> packet, uint64_t id, uint32_t flow)
@@ -34,10 +34,10 @@ static std::vector<Call> calls;
 static size_t at = 0;
 static Ptr<QueueDisc> queue;
 static FILE *answer;
-// How many flows have the common source of chance.
+// The number of flows that share the source of random numbers.
 static size_t shared = 0;
 
-// The test of ns-3 that may look into PIE, by its name: it gives all of them one source of chance.
+// PIE declares this ns-3 test a friend. It gives all instances one source of random numbers.
 class PieQueueDiscTestCase {
 public:
   static void Share(Ptr<QueueDisc> disc, Ptr<UniformRandomVariable> draws) {
@@ -65,7 +65,7 @@ static void Step() {
   const Call &call = calls[at++];
   if (call.kind == 'E') {
     queue->Enqueue(Create<Numbered>(Create<Packet>(call.len), call.id, call.flow));
-    // A flow's PIE is made with its first packet, for which it asks no chance.
+    // A flow's PIE is created with its first packet, which needs no random number.
     for (; shared < queue->GetNQueueDiscClasses() && draws; shared++) {
       PieQueueDiscTestCase::Share(queue->GetQueueDiscClass(shared)->GetQueueDisc(), draws);
     }
@@ -75,7 +75,7 @@ static void Step() {
   if (at < calls.size()) {
     Simulator::Schedule(NanoSeconds(calls[at].now - call.now), &Step);
   } else {
-    // The timer of PIE would go on for ever.
+    // Otherwise PIE's timer would run forever.
     Simulator::Stop();
   }
 }

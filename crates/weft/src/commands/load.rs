@@ -9,7 +9,7 @@ use crate::source::read_text;
 use crate::stderr;
 use crate::stdout;
 use std::time::Instant;
-use weft_api::{Answer, RowsRequest};
+use weft_api::{QueryResult, RowsRequest};
 
 /// The largest list, in bytes: it is held in memory.
 const LIST_BYTES_MAX: u64 = 1 << 30;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     };
     let (n_rows, mut progress) = (rows.len() as u64, Progress::of("rows", Instant::now()));
     let client = Client::new(&args.admin)?;
-    let mut total = Answer::default();
+    let mut total = QueryResult::default();
     let mut first = 0;
     loop {
         let rows: Vec<Vec<String>> = rows.by_ref().take(ROWS_AT_ONCE).collect();

@@ -9,7 +9,7 @@ use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use weft_api::{Answer, QueryRequest, Refused, TableTold};
+use weft_api::{QueryRequest, QueryResult, Refused, TableStatus};
 
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     let text = match (&args.text, &args.file) {
@@ -33,7 +33,10 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
             }
             stdout::print(&match args.output {
                 Output::Json => line_of(&answers),
-                Output::Table => answers.iter().map(answer_text).collect::<Vec<_>>().join("\n"),
+                Output::Table => answers.iter().map(answer_text).collect::<Vec<_>>().join(
+                    "\
+",
+                ),
             })
         }
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
@@ -51,13 +54,19 @@ pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
 
 /// Data as a line of JSON.
 pub(super) fn line_of(data: &impl serde::Serialize) -> String {
-    serde_json::to_string(data).expect("it is data") + "\n"
+    serde_json::to_string(data).expect("it is data")
+        + "\
+"
 }
 
 /// An answer as text.
-pub(super) fn answer_text(answer: &Answer) -> String {
+pub(super) fn answer_text(answer: &QueryResult) -> String {
     if answer.columns.is_empty() {
-        return format!("{}\n", changed(answer));
+        return format!(
+            "{}\
+",
+            changed(answer)
+        );
     }
     let is_number = |at: usize| answer.rows.iter().all(|row| row[at].is_number() || row[at].is_null());
     let columns: Vec<(&str, Align)> = answer
@@ -88,7 +97,7 @@ pub(super) fn answer_text(answer: &Answer) -> String {
 }
 
 /// `3 rows inserted, 1 updated; visible in 0.4 ms`
-pub(super) fn changed(answer: &Answer) -> String {
+pub(super) fn changed(answer: &QueryResult) -> String {
     let done = [(answer.inserted, "inserted"), (answer.updated, "updated"), (answer.deleted, "deleted")];
     let done: Vec<(u64, &str)> = done.into_iter().filter(|(n, _)| *n > 0).collect();
     let text = match done.split_first() {
@@ -104,7 +113,7 @@ pub(super) fn changed(answer: &Answer) -> String {
     format!("{text}; visible in {:.1} ms", answer.visible_ms)
 }
 
-fn listed(tables: &[TableTold]) -> String {
+fn listed(tables: &[TableStatus]) -> String {
     let mut table = Table::new(&[
         ("table", Align::Left),
         ("filled by", Align::Left),
@@ -124,16 +133,26 @@ fn listed(tables: &[TableTold]) -> String {
         ]);
     }
     if tables.is_empty() {
-        return "no tables\n".to_owned();
+        return "no tables\
+"
+        .to_owned();
     }
     let untold = tables.iter().filter(|one| one.evicted_untold > 0).map(|one| {
         let n = grouped(one.evicted_untold);
-        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", one.name)
+        format!(
+            "{}: ON EVICT was not told of {n} rows, which had no place to wait\
+",
+            one.name
+        )
     });
-    let expired = tables
-        .iter()
-        .filter(|one| one.expired > 0)
-        .map(|one| format!("{}: its TTL took out {} rows\n", one.name, grouped(one.expired)));
+    let expired = tables.iter().filter(|one| one.expired > 0).map(|one| {
+        format!(
+            "{}: its TTL took out {} rows\
+",
+            one.name,
+            grouped(one.expired)
+        )
+    });
     table.render() + &untold.chain(expired).collect::<String>()
 }
 
@@ -144,22 +163,30 @@ mod tests {
     /// An operator who bills by ON EVICT must see evictions without a report.
     #[test]
     fn table_shows_unreported_evictions() {
-        let one = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
+        let one = TableStatus { name: "edge.export.flows".to_owned(), ..TableStatus::default() };
         assert!(!listed(std::slice::from_ref(&one)).contains("ON EVICT"));
-        let text = listed(&[TableTold { evicted_untold: 1_200, ..one }]);
-        let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\n";
+        let text = listed(&[TableStatus { evicted_untold: 1_200, ..one }]);
+        let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\
+";
         assert!(text.ends_with(line), "{text}");
     }
 
     /// A user who changes rows must see how many existed before.
     #[test]
     fn changes_are_counted_by_kind() {
-        let answer = Answer { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..Answer::default() };
+        let answer = QueryResult { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..QueryResult::default() };
         assert_eq!(changed(&answer), "1,200 rows inserted, 1 deleted; visible in 0.4 ms");
-        assert_eq!(changed(&Answer::default()), "no row changed; visible in 0.0 ms");
+        assert_eq!(changed(&QueryResult::default()), "no row changed; visible in 0.0 ms");
         let columns = vec!["rank".to_owned(), "dst".to_owned()];
         let rows = vec![vec![10.into(), "10.0.0.0/8".into()], vec![200.into(), serde_json::Value::Null]];
-        let answer = Answer { columns, rows, ..Answer::default() };
-        assert_eq!(answer_text(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
+        let answer = QueryResult { columns, rows, ..QueryResult::default() };
+        assert_eq!(
+            answer_text(&answer),
+            "rank  dst\
+  10  10.0.0.0/8\
+ 200  -\
+2 rows\
+"
+        );
     }
 }

@@ -9,7 +9,7 @@ use crate::missing_args;
 use crate::source::Files;
 use core::ops::Range;
 use std::collections::BTreeSet;
-use weft_api::{Answer, AtFault, Bundle, Refused};
+use weft_api::{AtFault, Bundle, QueryResult, Refused};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::Network;
 use weft_lang::lexer::{TokenKind, lex};
@@ -87,7 +87,7 @@ impl QueryKind {
 
 impl Running {
     /// Executes an ALTER LINK.
-    pub(super) fn alter(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+    pub(super) fn alter(&self, text: &str) -> Result<Vec<QueryResult>, Refusal> {
         let version = || lock(&self.parts.control).compiler.version();
         let refuse = |text: String| refused_in_words(&text, version());
         let statement = Statement::only(text).map_err(refuse)?;
@@ -107,7 +107,7 @@ impl Running {
         let row =
             vec![alter.link.into(), alter.queue.into(), kept.into(), refused.into(), applied.version.into()];
         let visible_ms = applied.total_ms;
-        Ok(vec![Answer { columns, rows: vec![row], visible_ms, ..Answer::default() }])
+        Ok(vec![QueryResult { columns, rows: vec![row], visible_ms, ..QueryResult::default() }])
     }
 
     /// Refuses a queue that neither the program nor the library has, and lists those that exist.

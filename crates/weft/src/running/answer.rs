@@ -4,7 +4,7 @@ use super::Refusal;
 use super::summary::Groups;
 use std::collections::BTreeSet;
 use std::slice;
-use weft_api::Answer;
+use weft_api::QueryResult;
 use weft_core::table::{Row, Table};
 use weft_core::types::Repr;
 use weft_core::{Time, Type, Value};
@@ -58,7 +58,7 @@ pub(crate) fn ask(
     store: &StateStore,
     text: &str,
     now: Time,
-) -> Result<Vec<Answer>, (Vec<Diagnostic>, SourceMap)> {
+) -> Result<Vec<QueryResult>, (Vec<Diagnostic>, SourceMap)> {
     let (asked, diagnostics, sources) = statements(network, sources, text, now);
     if diagnostics.iter().any(Diagnostic::is_error) {
         return Err((diagnostics, sources));
@@ -111,7 +111,7 @@ pub(super) fn answer(
     kind: &StatementKind,
     table: &hir::Table,
     now: Time,
-) -> Option<Result<Answer, StatementError>> {
+) -> Option<Result<QueryResult, StatementError>> {
     let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
     match kind {
         StatementKind::Select { items, filter, order, limit } => {
@@ -215,7 +215,7 @@ fn select(
     order: Option<(usize, bool, Type)>,
     limit: Option<u64>,
     now: Time,
-) -> Result<Answer, FoldError> {
+) -> Result<QueryResult, FoldError> {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let wanted = wanted(limit);
     // With an order, the first rows are only known after all rows.
@@ -235,7 +235,7 @@ fn select(
         let cells = items.iter().map(|(_, expr)| Ok(shown(&fold_at(expr, row, now)?, expr.ty)));
         cells.collect::<Result<Vec<_>, FoldError>>()
     });
-    Ok(Answer { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..Answer::default() })
+    Ok(QueryResult { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..QueryResult::default() })
 }
 
 /// The aggregates of rows.
@@ -245,14 +245,14 @@ fn summarize(
     filter: Option<&Expr>,
     limit: Option<u64>,
     now: Time,
-) -> Result<Answer, StatementError> {
+) -> Result<QueryResult, StatementError> {
     let mut groups = Groups::new(summary, types, now);
     each_row(row_source, filter, now, |row| groups.take(row).map(|()| true)).map_err(StatementError::fold)?;
     let (mut rows, types) = groups.rows()?;
     let is_cut = cut(&mut rows, limit);
     let columns = summary.items.iter().map(|(name, _)| name.clone()).collect();
     let row = |row: &Vec<Value>| row.iter().zip(&types).map(|(value, ty)| shown(value, *ty)).collect();
-    Ok(Answer { columns, rows: rows.iter().map(row).collect(), is_cut, ..Answer::default() })
+    Ok(QueryResult { columns, rows: rows.iter().map(row).collect(), is_cut, ..QueryResult::default() })
 }
 
 /// The maximum number of rows in an answer with this limit.

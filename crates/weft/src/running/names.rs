@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weft_api::NameFound;
+use weft_api::ResolvedName;
 use weft_io::names::{self, Name, Names};
 
 /// The longest time that a start or a change waits for a resolver; the retry handles later answers.
@@ -25,9 +25,9 @@ pub(super) fn look_up(wanted: &BTreeSet<String>, known: &Names) -> Names {
 }
 
 /// The results in the API's form, and whether they differ from the earlier ones.
-pub(super) fn reports(names: &Names, known: &Names) -> Vec<NameFound> {
+pub(super) fn reports(names: &Names, known: &Names) -> Vec<ResolvedName> {
     let text = |name: &Name| name.addresses.iter().map(ToString::to_string).collect();
-    let to_api = |(name, now): (&String, &Name)| NameFound {
+    let to_api = |(name, now): (&String, &Name)| ResolvedName {
         name: name.clone(),
         addresses: text(now),
         error: now.error.clone(),
@@ -42,7 +42,7 @@ fn set_of(name: &Name) -> BTreeSet<std::net::SocketAddr> {
 }
 
 /// Logs names that have other addresses, and names that have none.
-pub(super) fn log_reports(log: &Log, found: &[NameFound]) {
+pub(super) fn log_reports(log: &Log, found: &[ResolvedName]) {
     for name in found {
         let fields =
             [("name", json!(name.name)), ("addresses", json!(name.addresses)), ("error", json!(name.error))];

@@ -10,7 +10,7 @@ use crate::job;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
+use weft_api::{AtFault, QueryResult, Refused, RowsRequest, Status, TableStatus};
 use weft_core::Value;
 use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, PendingChange, TableName, TableView};
 use weft_io::clock;
@@ -44,7 +44,7 @@ fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {
 
 impl Running {
     /// Executes statements on tables, one after the other.
-    pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+    pub(crate) fn query(&self, text: &str) -> Result<Vec<QueryResult>, Refusal> {
         job::run(|| self.query_here(text)).unwrap_or_else(|broken| {
             let refused = refused_by(&[broken.diagnostic()], &SourceMap::new(), AtFault::Environment);
             let version = lock(&self.parts.control).compiler.version();
@@ -52,7 +52,7 @@ impl Running {
         })
     }
 
-    fn query_here(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+    fn query_here(&self, text: &str) -> Result<Vec<QueryResult>, Refusal> {
         match QueryKind::of(text) {
             QueryKind::Alter => return self.alter(text),
             QueryKind::Nothing => {
@@ -88,7 +88,7 @@ impl Running {
 
     /// Inserts rows into a table, all or none. Exception: in a table that handlers write, the rows before one that
     /// finds no room stay.
-    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
+    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<QueryResult, Refusal> {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |text: String| refused_in_words(&text, version);
@@ -111,12 +111,12 @@ impl Running {
     }
 
     /// The tables of the node.
-    pub(crate) fn tables(&self) -> Vec<TableTold> {
+    pub(crate) fn tables(&self) -> Vec<TableStatus> {
         let status = self.status().unwrap_or_default();
         let control = lock(&self.parts.control);
         let filler = |name: &TableName| find(&control.network, &name.to_string()).ok()?.1.filled;
         let views = control.compiler.tables();
-        let to_api = |view: &TableView| TableTold {
+        let to_api = |view: &TableView| TableStatus {
             name: view.name.to_string(),
             filled_by: match filler(&view.name) {
                 Some(Filler::Cluster) => "cluster",
@@ -133,11 +133,11 @@ impl Running {
             expired: view.expired,
             matched: view.matched.iter().map(ToString::to_string).collect(),
         };
-        let systems = system::counts(&control.network, &status).map(|(name, rows)| TableTold {
+        let systems = system::counts(&control.network, &status).map(|(name, rows)| TableStatus {
             name: name.to_owned(),
             filled_by: "node".to_owned(),
             rows,
-            ..TableTold::default()
+            ..TableStatus::default()
         });
         views.iter().map(to_api).chain(systems).collect()
     }
@@ -155,7 +155,7 @@ impl Running {
         control: &mut Control,
         (network, status): (&Network, &Status),
         statement: &Statement,
-    ) -> Result<Answer, StatementError> {
+    ) -> Result<QueryResult, StatementError> {
         let (name, table) = named(network, statement);
         let (n_keys, now) = (table.n_keys, clock::now());
         let is_shared = name.chain.is_empty();
@@ -213,7 +213,7 @@ impl Running {
         control: &mut Control,
         name: &TableName,
         changes: Vec<Change>,
-    ) -> Result<Answer, UpdateError> {
+    ) -> Result<QueryResult, UpdateError> {
         let begun = Instant::now();
         // System tables have no declaration, and cannot be changed.
         if let Ok((_, table)) = find(&control.network, &name.to_string()) {
@@ -238,8 +238,14 @@ fn row_error(request: &RowsRequest, name: &TableName, error: &ChangeError) -> St
 }
 
 /// The answer of a statement whose change all workers see.
-fn answer_of(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
-    Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
+fn answer_of(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> QueryResult {
+    QueryResult {
+        inserted,
+        updated,
+        deleted,
+        visible_ms: super::millis(begun.elapsed()),
+        ..QueryResult::default()
+    }
 }
 
 /// Checks rows against the CHECKs of a table.

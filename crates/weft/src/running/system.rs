@@ -1,6 +1,6 @@
 //! System tables: the state of a node as rows for queries.
 
-use weft_api::{Element, Group, Link, PartitionLine, QueuePartition, Status};
+use weft_api::{Element, Group, Link, PartitionVerdict, QueuePartition, Status};
 use weft_core::{Type, Value};
 use weft_lang::hir::{Network, Table, TableColumn};
 use weft_lang::source::{FileId, Span};
@@ -235,7 +235,7 @@ fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
 }
 
 fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
-    let of_line = |of: &QueuePartition, line: &PartitionLine| {
+    let of_line = |of: &QueuePartition, line: &PartitionVerdict| {
         let mut row = place(link, of);
         row.extend([int(line.version), int(line.line.into()), text(&line.verdict), int(line.packets)]);
         row

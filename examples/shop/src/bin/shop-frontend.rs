@@ -1,9 +1,8 @@
 //! `shop-frontend --target http://127.0.0.1:PORT|unix:PATH`: calls the cart and counts every call.
 //!
-//! Options: `--in-flight N` (128), `--connections N` (1), `--duration SECONDS` (10), `--rate CALLS_A_SECOND`
-//! (as fast as answers come), `--seed N` (1). One JSON line a second on standard output, then a final one.
-//! Ends with 0 if every call that was sent was answered, and rightly; 1 if not, 2 for a bad command line, 3 if
-//! the target cannot be reached.
+//! Options: `--in-flight N` (128), `--connections N` (1), `--duration SECONDS` (10), `--rate CALLS_A_SECOND` (as fast
+//! as answers arrive), `--seed N` (1). Prints a JSON line each second, and a final one. Exit status: 0 if every call
+//! got a correct answer, 1 if not, 2 for a bad command line, 3 if the target cannot be reached.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -53,7 +52,7 @@ fn seconds(seconds: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("`--duration {seconds}` is not a time"))
 }
 
-/// A reader that has gone away ends the report, not the calls in flight.
+/// A closed reader ends the report, not the calls in flight.
 fn print_line(line: &serde_json::Value) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

@@ -1,12 +1,12 @@
-//! Header values with a syntax of gRPC's own: `grpc-timeout`, `grpc-message`, `content-type`; and what a response that
-//! is not gRPC means to a gRPC client.
+//! Header values with a gRPC syntax: `grpc-timeout`, `grpc-message`, `content-type`; and the gRPC status of responses
+//! that are not gRPC.
 
 use weft_core::{Interval, Status};
 
-/// The digits that a `grpc-timeout` has at most.
+/// Maximum number of digits of a `grpc-timeout`.
 const TIMEOUT_DIGITS_MAX: usize = 8;
 
-/// The units of `grpc-timeout`, the finest first, in nanoseconds.
+/// The units of `grpc-timeout` in nanoseconds, from the finest.
 const TIMEOUT_UNITS: [(u8, i64); 6] = [
     (b'n', 1),
     (b'u', 1_000),
@@ -18,8 +18,8 @@ const TIMEOUT_UNITS: [(u8, i64); 6] = [
 
 /// Reads a `grpc-timeout`: one to eight digits and a unit, `H`, `M`, `S`, `m`, `u` or `n`.
 ///
-/// A time beyond the range of [`Interval`] (292 years) becomes the longest one. `None` if the syntax is wrong; the
-/// call must then be refused, as a server would, because its deadline is not known.
+/// A time beyond the range of [`Interval`] (292 years) saturates. `None` if the syntax is wrong. Then refuse the call,
+/// as a server would, because its deadline is unknown.
 pub fn parse_timeout(value: &[u8]) -> Option<Interval> {
     let (unit, digits) = value.split_last()?;
     if !(1..=TIMEOUT_DIGITS_MAX).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
@@ -30,8 +30,8 @@ pub fn parse_timeout(value: &[u8]) -> Option<Interval> {
     Some(Interval(count.saturating_mul(*nanos)))
 }
 
-/// Appends `timeout` as a `grpc-timeout`, in the finest unit that leaves eight digits, rounded up: a deadline must
-/// not come earlier for having passed through us. A negative time becomes `0n`.
+/// Appends `timeout` as a `grpc-timeout`, in the finest unit with at most eight digits. Rounds up: a proxy must not
+/// shorten a deadline. A negative time becomes `0n`.
 pub fn write_timeout(timeout: Interval, out: &mut Vec<u8>) {
     let nanos = timeout.as_nanos().max(0);
     for (unit, length) in TIMEOUT_UNITS {
@@ -44,7 +44,7 @@ pub fn write_timeout(timeout: Interval, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `message` as a `grpc-message`: bytes outside of printable ASCII, and `%`, as `%XX`.
+/// Appends `message` as a `grpc-message`. Bytes outside of printable ASCII, and `%`, become `%XX`.
 pub fn write_message(message: &str, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in message.as_bytes() {
@@ -57,8 +57,8 @@ pub fn write_message(message: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a `grpc-message`. It is for people, so nothing in it is an error: a `%` without two hex digits stays, and
-/// bytes that are not UTF-8 become U+FFFD.
+/// Reads a `grpc-message`. It is for people, so it never fails: a `%` without two hex digits stays, and invalid UTF-8
+/// becomes U+FFFD.
 pub fn parse_message(value: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value;
@@ -76,16 +76,16 @@ pub fn parse_message(value: &[u8]) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// What a gRPC `content-type` says of the payloads.
+/// The codec that a gRPC `content-type` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// Protobuf: `application/grpc` or `application/grpc+proto`.
     Protobuf,
-    /// Another one, as `application/grpc+json`. What a protobuf walk finds in it means nothing.
+    /// Another codec, such as `application/grpc+json`. Do not read its payloads as protobuf.
     Other,
 }
 
-/// The codec of a call with this `content-type`; `None` if the call is not gRPC (gRPC-Web is not).
+/// The codec of a call with this `content-type`; `None` if the call is not gRPC. gRPC-Web is not.
 pub fn parse_content_type(value: &[u8]) -> Option<Codec> {
     let end = value.iter().position(|&b| b == b';').unwrap_or(value.len());
     let media = value[..end].trim_ascii();
@@ -101,10 +101,10 @@ pub fn parse_content_type(value: &[u8]) -> Option<Codec> {
     }
 }
 
-/// The status of a call whose response is not gRPC: its `:status` is another than 200, or its `content-type` is none of
-/// [`parse_content_type`]. Whatever stands between answers that way, such as a proxy that finds no server.
+/// The gRPC status of a call whose response is not gRPC: its `:status` is not 200, or its `content-type` is not one of
+/// [`parse_content_type`]. Intermediaries respond that way, such as a proxy that finds no server.
 ///
-/// A `grpc-status` goes first: this is for responses without one.
+/// Only for responses without a `grpc-status`, which has priority.
 /// Source: <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>.
 pub const fn status_of_http(http_status: u16) -> Status {
     match http_status {
@@ -126,8 +126,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_in_all_units() {
-        // If this fails, a call's deadline is another than the client's.
+    fn timeout_parses_in_all_units() {
+        // If this fails, a call has another deadline than the client's.
         let cases = [
             ("1H", 3_600_000_000_000),
             ("2M", 120_000_000_000),
@@ -149,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_written_in_the_finest_unit_rounded_up() {
-        // If this fails, a deadline shrinks at each hop, or the header is refused by the server.
+    fn timeout_rounds_up_in_finest_unit() {
+        // If this fails, a deadline shrinks at each hop, or the server refuses the header.
         let shown = |nanos| {
             let mut out = Vec::new();
             write_timeout(Interval(nanos), &mut out);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_the_header() {
+    fn grpc_message_round_trips() {
         // If this fails, an ABORT's text arrives garbled, or splits the header.
         let text = "100 % of \u{e4}pfel\r\n\x7f~";
         let mut out = Vec::new();
@@ -181,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn content_types_tell_grpc_and_its_codec() {
-        // If this fails, plain HTTP is read as gRPC, or a payload as protobuf that is none.
+    fn content_type_names_grpc_codec() {
+        // If this fails, plain HTTP is read as gRPC, or another payload as protobuf.
         let protobuf = ["application/grpc", "application/grpc+proto", "Application/GRPC;charset=utf-8"];
         for text in protobuf {
             assert_eq!(parse_content_type(text.as_bytes()), Some(Codec::Protobuf), "{text}");
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_is_not_grpc_has_the_status_that_grpc_clients_expect() {
-        // If this fails, clients do not repeat calls that a proxy could not place, or repeat some that are refused.
+    fn http_status_maps_to_grpc_status() {
+        // If this fails, clients do not retry calls that a proxy could not route, or retry some that are refused.
         let cases = [
             (400, Status::Internal),
             (401, Status::Unauthenticated),

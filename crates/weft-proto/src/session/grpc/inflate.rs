@@ -1,28 +1,28 @@
-//! Undoing the compression of messages, within a limit.
+//! Decompression of messages, with a limit.
 
 use core::fmt;
 use flate2::bufread::GzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::io::Read;
 
-/// Why a compressed message was not read. Each case means that the message must be refused.
+/// Why a message was not decompressed. In each case the message must be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InflateError {
-    /// The `grpc-encoding` is none that we know.
+    /// The `grpc-encoding` is not supported.
     UnknownEncoding(String),
-    /// The payload is not, or not only, one complete stream of that encoding.
+    /// The payload is not exactly one complete stream of that encoding.
     Corrupt,
-    /// The message is longer than the limit once it is inflated.
+    /// The decompressed message exceeds the limit.
     TooLong {
         /// The limit, in bytes.
         limit: usize,
     },
 }
 
-/// The encodings of messages that [`inflate`] undoes, as `grpc-accept-encoding` lists them.
+/// The encodings that [`inflate`] supports, as in `grpc-accept-encoding`.
 pub const ENCODINGS: &str = "identity,deflate,gzip";
 
-/// What of a `grpc-accept-encoding` can be read here, and perhaps nothing; None if all of it can.
+/// The supported part of a `grpc-accept-encoding`, possibly empty; `None` if all of it is supported.
 pub fn narrow_encodings(offered: &[u8]) -> Option<Vec<u8>> {
     let each = || offered.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let is_known = |name: &[u8]| ENCODINGS.split(',').any(|known| known.as_bytes() == name);
@@ -33,19 +33,19 @@ pub fn narrow_encodings(offered: &[u8]) -> Option<Vec<u8>> {
     Some(known.join(&b","[..]))
 }
 
-/// How many bytes are inflated at a time.
+/// Bytes to inflate at a time.
 const STEP: usize = 16 << 10;
 
-/// Replaces the content of `out` with the inflated `payload`, of at most `limit` bytes.
+/// Replaces the content of `out` with the decompressed `payload`, of at most `limit` bytes.
 ///
-/// `encoding` is the value of `grpc-encoding`: `identity`, `gzip` (RFC 1952), or `deflate` (RFC 1950, as in HTTP).
-/// Exactly one stream is taken. Decoders differ in what they do with bytes after it (some ignore them, some read a
-/// second stream), so there we would not know what the receiver will see.
+/// `encoding` is the value of `grpc-encoding`: `identity`, `gzip` (RFC 1952), or `deflate` (RFC 1950, as in HTTP). The
+/// payload must be exactly one stream. Decoders differ on bytes after it: some ignore them, some read a second stream.
+/// So the receiver's view would be unknown.
 ///
 /// # Errors
 ///
-/// If the encoding is unknown, the payload is not one stream of it, or the message is too long. What `out` then
-/// holds is of no use; it is not more than `limit` and a few bytes.
+/// The encoding is unknown, the payload is not one stream of it, or the message is too long. Then the content of `out`
+/// is meaningless; its size is at most `limit` and a few bytes.
 pub fn inflate(encoding: &str, payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
     out.clear();
     match encoding {
@@ -74,7 +74,7 @@ fn inflate_zlib(payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), I
     let mut decoder = Decompress::new(true);
     loop {
         let (n_read, n_made) = (decoder.total_in(), decoder.total_out());
-        // One byte more than the limit tells a message that fits from one that does not.
+        // One byte more than the limit distinguishes a message that fits from one that does not.
         out.reserve(STEP.min((limit + 1).saturating_sub(out.len())));
         let rest = &payload[n_read as usize..];
         let status =
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offer_is_narrowed_to_what_can_be_read() {
+    fn offer_keeps_readable_encodings() {
         // If this fails, a server answers in an encoding that a chain cannot read.
         let narrowed =
             |offer: &str| narrow_encodings(offer.as_bytes()).map(|v| String::from_utf8(v).unwrap());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_encoding_is_undone() {
+    fn each_encoding_is_decoded() {
         // If this fails, elements do not see compressed messages.
         for data in [&b""[..], b"hello", &[0x5a; 100_000]] {
             let n = data.len();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_stop_at_the_limit() {
+    fn bomb_stops_at_the_limit() {
         // If this fails, a few kilobytes make us allocate gigabytes.
         let zeros = vec![0; 64 << 20];
         for (encoding, bomb) in [("gzip", gzip(&zeros)), ("deflate", deflate(&zeros))] {
@@ -174,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_whole_stream_is_refused() {
-        // If this fails, a sender can show us one message and the server another.
+    fn partial_stream_is_refused() {
+        // If this fails, a sender can show one message to us and another to the server.
         for (encoding, whole) in [("gzip", gzip(b"hello")), ("deflate", deflate(b"hello"))] {
             for n in 0..whole.len() {
                 assert_eq!(

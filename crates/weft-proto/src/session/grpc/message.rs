@@ -1,40 +1,40 @@
-//! Length-prefixed messages: one flag byte, four bytes of length (big-endian), the payload.
+//! Length-prefixed messages: a flag byte, four bytes of length (big-endian), the payload.
 
 use core::fmt;
 
-/// The bytes in front of each message.
+/// Size of a message's header in bytes.
 pub const HEADER_BYTES: usize = 5;
 
-/// The longest message that a [`Deframer`] gathers unless it is told otherwise, in bytes; gRPC's own default.
+/// The default limit of a [`Deframer`] in bytes, the same as gRPC's own.
 pub const MESSAGE_MAX: u32 = 4 << 20;
 
-/// One message of a stream.
+/// A message of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The payload is compressed, in the encoding that the `grpc-encoding` header names.
+    /// The payload is compressed with the encoding in the `grpc-encoding` header.
     pub compressed: bool,
-    /// The message without its five bytes of header.
+    /// The message without its header.
     pub payload: &'a [u8],
 }
 
-/// The stream does not carry gRPC messages that we take. It cannot be read on.
+/// The stream does not contain acceptable gRPC messages. It cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// The flag byte has bits that gRPC does not define. The fault is the peer's.
+    /// The flag byte has undefined bits: a fault of the peer.
     UnknownFlags(u8),
-    /// The message is longer than the limit.
+    /// The message exceeds the limit.
     TooLong {
-        /// The length that the peer announced, in bytes.
+        /// The announced length, in bytes.
         length: u32,
         /// The limit, in bytes.
         limit: u32,
     },
 }
 
-/// Cuts the DATA bytes of one direction of one stream into messages.
+/// Splits the DATA bytes of one direction of a stream into messages.
 ///
-/// Between messages it holds no heap. While it gathers one it holds what has come of it, never more than twice
-/// that: an announced length alone allocates nothing.
+/// It holds no heap memory between messages. For an incomplete message it holds at most twice its received bytes: an
+/// announced length alone allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Deframer {
     limit: u32,
@@ -56,22 +56,22 @@ impl Default for Deframer {
 }
 
 impl Deframer {
-    /// A deframer that refuses messages of more than `limit` bytes.
+    /// A deframer with a limit in bytes.
     pub const fn new(limit: u32) -> Self {
         Self { limit, n_header: 0, header: [0; HEADER_BYTES], body: Vec::new() }
     }
 
-    /// The next message, if its last byte is in `input`; what was used is taken off the front of `input`. Call it
-    /// until it gives `None`; then all of `input` is used.
+    /// The next message, if its last byte is in `input`. Removes the consumed bytes from the front of `input`. Call it
+    /// until it returns `None`; then all of `input` is consumed.
     ///
-    /// A payload that lies in `input` as a whole is borrowed from it, any other from the deframer.
+    /// A payload that is completely in `input` is borrowed from it; otherwise it is borrowed from the deframer.
     ///
     /// # Errors
     ///
-    /// If the message has unknown flags or is too long. Each later call gives the same error.
+    /// The message has unknown flags or is too long. Each later call returns the same error.
     pub fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Result<Option<Message<'a>>, MessageError> {
         if self.n_header == 0 {
-            // What was gathered for the last call is not borrowed any more.
+            // The last call's message is no longer borrowed.
             self.body = Vec::new();
         }
         let Some(header) = self.take_header(input) else { return Ok(None) };
@@ -93,22 +93,22 @@ impl Deframer {
         Ok(Some(Message { compressed, payload: &self.body }))
     }
 
-    /// The longest message that it gathers, in bytes.
+    /// The limit in bytes.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Gathers messages of so many bytes at most from now on.
+    /// Changes the limit for the following messages.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
 
-    /// True between messages. A stream that ends when it is false was cut off.
+    /// True between messages. A stream that ends while it is false was truncated.
     pub fn is_empty(&self) -> bool {
         self.n_header == 0
     }
 
-    /// Bytes of heap that it holds.
+    /// Heap memory in bytes.
     pub fn held_bytes(&self) -> usize {
         self.body.capacity()
     }
@@ -124,7 +124,7 @@ impl Deframer {
 
     fn gather(&mut self, part: &[u8], missing: usize) {
         if self.body.capacity() - self.body.len() < part.len() {
-            // Double, but not beyond the message.
+            // Double the capacity, but not beyond the message.
             self.body.reserve_exact(part.len().max(self.body.len()).min(missing));
         }
         self.body.extend_from_slice(part);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_do_not_depend_on_how_the_stream_is_cut() {
+    fn chunking_does_not_change_messages() {
         // If this fails, a message is lost or garbled when DATA frames do not match messages.
         let messages = [b"".to_vec(), b"a".to_vec(), vec![7; 300], b"".to_vec(), b"xyz".to_vec()];
         let stream: Vec<u8> = messages.iter().flat_map(|m| frame(m)).collect();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_message_is_borrowed_and_an_idle_deframer_holds_no_heap() {
+    fn whole_message_is_borrowed() {
         // If this fails, each message costs a copy, or each idle stream costs memory.
         let stream = frame(b"hello");
         let (mut deframer, mut input) = (Deframer::default(), &stream[..]);
@@ -204,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_allocates_nothing() {
-        // If this fails, five bytes a stream are enough to exhaust our memory.
+    fn announced_length_allocates_nothing() {
+        // If this fails, five bytes per stream exhaust our memory.
         let mut deframer = Deframer::default();
         let header = header(false, MESSAGE_MAX);
         assert_eq!(deframer.next(&mut &header[..]), Ok(None));
@@ -214,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_lengths_are_checked() {
-        // If this fails, a peer can hide a payload behind a flag, or make us gather without limit.
+    fn flag_and_length_are_checked() {
+        // If this fails, a peer can hide a payload behind a flag, or make us buffer without limit.
         let mut deframer = Deframer::new(10);
         let too_long = header(true, 11);
         for mut input in [&too_long[..], &[]] {

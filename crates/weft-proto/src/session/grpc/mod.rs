@@ -1,7 +1,7 @@
-//! gRPC over HTTP/2: what is in the DATA frames and header fields of a call.
+//! gRPC over HTTP/2: the contents of a call's DATA frames and header fields.
 //!
-//! [`Deframer`] cuts a stream's bytes into messages, [`inflate`] undoes their compression, [`protobuf`] reads and
-//! edits them, and [`mod@header`] holds the header values that gRPC gives a syntax of its own.
+//! [`Deframer`] splits a stream's bytes into messages, [`inflate`] decompresses them, [`protobuf`] reads and edits
+//! them, and [`mod@header`] handles header values with a gRPC syntax.
 //!
 //! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 

@@ -1,8 +1,8 @@
-//! Frames: the nine bytes in front of each, their types and flags, and error codes (RFC 9113 sections 4, 6, 7).
+//! Frames: headers, types and flags, and error codes (RFC 9113 sections 4, 6, 7).
 
 use core::fmt;
 
-/// What a client sends first (RFC 9113 section 3.4).
+/// The connection preface of a client (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Length of a frame header in bytes.
@@ -14,7 +14,7 @@ pub(crate) const MAX_FRAME_SIZE_MIN: u32 = 1 << 14;
 pub(crate) const MAX_FRAME_SIZE_MAX: u32 = (1 << 24) - 1;
 /// The largest flow-control window, in bytes.
 pub(crate) const WINDOW_MAX: u32 = (1 << 31) - 1;
-/// The flow-control window of a connection and of its streams until somebody says otherwise, in bytes.
+/// The initial flow-control window of a connection and of its streams, in bytes.
 pub(crate) const WINDOW_INITIAL: u32 = 65_535;
 /// The largest stream identifier.
 pub(crate) const STREAM_ID_MAX: u32 = (1 << 31) - 1;
@@ -54,19 +54,19 @@ pub(crate) mod setting {
 
 macro_rules! error_codes {
     ($($name:ident = $code:literal $text:literal),* $(,)?) => {
-        /// Why a stream or a connection ended (RFC 9113 section 7).
+        /// The reason for the end of a stream or a connection (RFC 9113 section 7).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         #[allow(missing_docs, reason = "the names are the standard's own")]
         pub enum ErrorCode { $($name = $code),* }
 
         impl ErrorCode {
-            /// The name as the standard spells it: `ENHANCE_YOUR_CALM`.
+            /// The standard's name: `ENHANCE_YOUR_CALM`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text),* }
             }
 
-            /// The code with this number. An unknown one is `InternalError`, as section 7 permits.
+            /// The code with this number. An unknown number becomes `InternalError`, as section 7 permits.
             pub const fn from_u32(code: u32) -> Self {
                 match code { $($code => Self::$name,)* _ => Self::InternalError }
             }
@@ -97,19 +97,19 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// The nine bytes in front of each frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHead {
     /// Length of the payload in bytes, below 2^24.
     pub(crate) len: u32,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
-    /// The stream, without the reserved bit.
+    /// The stream identifier without the reserved bit.
     pub(crate) stream: u32,
 }
 
 impl FrameHead {
-    /// The header at the start of `bytes`, if all of it is there.
+    /// Reads the header at the start of `bytes`, if it is complete.
     #[inline]
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let b = bytes.first_chunk::<FRAME_HEADER_BYTES>()?;
@@ -121,7 +121,7 @@ impl FrameHead {
         })
     }
 
-    /// The header as it travels.
+    /// The encoded header.
     #[inline]
     pub(crate) fn to_bytes(self) -> [u8; FRAME_HEADER_BYTES] {
         let [_, l0, l1, l2] = self.len.to_be_bytes();
@@ -129,14 +129,14 @@ impl FrameHead {
         [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
     }
 
-    /// Whether all of `flags` is set.
+    /// Whether all of `flags` are set.
     #[inline]
     pub(crate) fn has(self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 }
 
-/// The big-endian number at the start of `bytes`, which has at least four.
+/// Reads a big-endian number from the start of `bytes`, which has at least four.
 #[inline]
 pub(crate) fn be_u32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
@@ -149,21 +149,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_header_survives_the_wire(len in 0u32..1 << 24, kind: u8, flags: u8, stream in 0u32..1 << 31) {
+        fn frame_header_round_trips(len in 0u32..1 << 24, kind: u8, flags: u8, stream in 0u32..1 << 31) {
             let head = FrameHead { len, kind, flags, stream };
             prop_assert_eq!(FrameHead::parse(&head.to_bytes()), Some(head));
         }
     }
 
     #[test]
-    fn the_reserved_bit_is_ignored_and_eight_bytes_are_not_a_header() {
+    fn reserved_bit_is_ignored() {
         let bytes = [0, 0, 1, 0, 0, 0x80, 0, 0, 5];
         assert_eq!(FrameHead::parse(&bytes).map(|h| h.stream), Some(5));
         assert_eq!(FrameHead::parse(&bytes[..8]), None);
     }
 
     #[test]
-    fn unknown_error_codes_are_internal_errors() {
+    fn unknown_error_code_is_internal() {
         assert_eq!(ErrorCode::from_u32(0x0b), ErrorCode::EnhanceYourCalm);
         assert_eq!(ErrorCode::from_u32(0x7777), ErrorCode::InternalError);
     }

@@ -1,22 +1,22 @@
-//! Header lists: every name and value of a header block in one buffer, checked as RFC 9113 section 8 demands.
+//! Header lists: all names and values of a header block in one buffer, validated as RFC 9113 section 8 requires.
 
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-/// A header list that was decoded or built: a request, a response, or trailers.
+/// A decoded or built header list: a request, a response, or trailers.
 ///
-/// It cannot be changed; [`HeadersBuilder`] makes an edited one. Repeated header blocks of one connection
-/// give the very same list, so work that depends only on the list can be done once and kept in `tag`.
+/// It is immutable; [`HeadersBuilder`] makes an edited copy. Repeated header blocks of a connection share one list, so
+/// the owner can derive data from a list once and keep it in `tag`.
 pub struct Headers {
     id: u64,
-    /// Whatever the owner derives from this list; 0 at first. Two lists never share it.
+    /// Data that the owner derives from this list; initially 0. No two lists share it.
     pub tag: Cell<u64>,
     bytes: Vec<u8>,
     fields: Vec<Field>,
-    /// Size as RFC 7541 section 4.1 counts it: 32 bytes a field, and its name and value.
+    /// The size by RFC 7541 section 4.1: 32 bytes per field, and its name and value.
     list_bytes: usize,
-    /// By pseudo-header: one more than its index in `fields`, or 0.
+    /// By pseudo-header: its index in `fields` plus one, or 0.
     pseudo: [u8; N_PSEUDO],
     has_regular: bool,
     status: u16,
@@ -24,26 +24,26 @@ pub struct Headers {
     malformed: Option<Malformed>,
 }
 
-/// Why a header list is not one of HTTP/2 (RFC 9113 sections 8.2 and 8.3).
+/// Why a header list is invalid in HTTP/2 (RFC 9113 sections 8.2 and 8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// A name is empty, not in lower case, or has a character that names do not have.
+    /// A name is empty, not in lower case, or has an invalid character.
     Name,
-    /// A value has a NUL, CR or LF; or one of a pseudo-header, or one to be sent, starts or ends with a blank.
+    /// A value contains NUL, CR or LF; or a pseudo-header's or an outgoing value starts or ends with a blank.
     Value,
-    /// A pseudo-header is unknown, twice there, behind a regular field, or of the other direction.
+    /// A pseudo-header is unknown, repeated, after a regular field, or of the other direction.
     PseudoHeader,
-    /// A pseudo-header is missing, or its value is not one.
+    /// A pseudo-header is missing or has an invalid value.
     MissingPseudoHeader,
-    /// The field is about a connection of HTTP/1.1: `connection`, `upgrade` and their like.
+    /// The field is specific to HTTP/1.1 connections: `connection`, `upgrade` and similar.
     ConnectionSpecific,
-    /// `te` says something other than `trailers`.
+    /// `te` has another value than `trailers`.
     Te,
-    /// `content-length` is not a number, or there are two that differ.
+    /// `content-length` is not a number, or there are two different ones.
     ContentLength,
 }
 
-/// What a list can be used as.
+/// The role that a list can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Request,
@@ -51,24 +51,24 @@ pub(crate) enum Shape {
     Trailers,
 }
 
-/// One field, as ranges of `Headers::bytes`: the value follows the name.
+/// A field as ranges of `Headers::bytes`: the value follows the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) start: u32,
     pub(crate) value_len: u32,
     pub(crate) name_len: u16,
     pub(crate) name: NameId,
-    /// Never to be put into a compression table (RFC 7541 section 7.1.3).
+    /// Must never enter a compression table (RFC 7541 section 7.1.3).
     pub(crate) sensitive: bool,
 }
 
-/// Longest name in bytes.
+/// Maximum length of a name in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = u16::MAX as usize;
-/// What a field adds to the size of a list besides its name and value, in bytes (RFC 7541 section 4.1).
+/// The overhead of a field in the size of a list, in bytes (RFC 7541 section 4.1).
 pub(crate) const FIELD_OVERHEAD_BYTES: usize = 32;
 
 impl Headers {
-    /// A number that no other list of this thread has.
+    /// A number that is unique among the lists of this thread.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -108,8 +108,8 @@ impl Headers {
         self.fields.iter().find(|f| self.name_of(f) == name).map(|f| self.value_of(f))
     }
 
-    /// Every field in order as (name, value, sensitive), pseudo-headers first. A sensitive field must not be
-    /// put into a compression table on any hop.
+    /// All fields in order as (name, value, sensitive), pseudo-headers first. A sensitive field must not enter a
+    /// compression table on any hop.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8], bool)> {
         self.fields.iter().map(|f| (self.name_of(f), self.value_of(f), f.sensitive))
     }
@@ -119,12 +119,12 @@ impl Headers {
         self.fields.len()
     }
 
-    /// Whether there is no field at all.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// Size in bytes as RFC 7541 section 4.1 counts it: 32 for each field, and its name and value.
+    /// The size in bytes by RFC 7541 section 4.1: 32 per field, and its name and value.
     pub fn list_bytes(&self) -> usize {
         self.list_bytes
     }
@@ -144,7 +144,7 @@ impl Headers {
         }
     }
 
-    /// Empties the list, which becomes a new one that keeps the memory.
+    /// Empties the list. It gets a new identity and keeps its memory.
     pub(crate) fn reset(&mut self) {
         let (mut bytes, mut fields) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.fields));
         bytes.clear();
@@ -152,13 +152,13 @@ impl Headers {
         *self = Self { bytes, fields, ..Self::new() };
     }
 
-    /// Gives back the memory that this list does not need.
+    /// Releases unused memory.
     pub(crate) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.fields.shrink_to_fit();
     }
 
-    /// A copy for the sender's own use, with the same identity.
+    /// A copy with the same identity, for the sender's own use.
     pub(crate) fn duplicate(&self) -> Self {
         Self { tag: self.tag.clone(), bytes: self.bytes.clone(), fields: self.fields.clone(), ..*self }
     }
@@ -184,13 +184,13 @@ impl Headers {
         &self.bytes[start..start + field.value_len as usize]
     }
 
-    /// The buffer behind all fields; the decoder appends a name and a value and then calls [`Self::commit`].
+    /// The buffer of all fields. The decoder appends a name and a value, and then calls [`Self::commit`].
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Makes a field of what was appended to the bytes since `field.start`. A value that is not valid as it is may be
-    /// one without the blanks around it.
+    /// Makes a field of the bytes that were appended since `field.start`. If the value is invalid, tries it without the
+    /// surrounding blanks.
     #[inline]
     pub(crate) fn commit(&mut self, mut field: Field, is_value_valid: bool) {
         if !is_value_valid {
@@ -205,13 +205,13 @@ impl Headers {
         }
     }
 
-    /// Takes the blanks off both ends of the value that was appended last, and notes what else is wrong with it.
+    /// Trims the value that was appended last, and checks the rest.
     ///
-    /// RFC 9113 section 8.2.1 calls a value with blanks at its ends malformed. But stock gRPC clients send metadata as
-    /// their application gives it, and the gRPC specification lets a receiver strip it: "If it contains leading or
-    /// trailing whitespace, it may be stripped" (doc/PROTOCOL-HTTP2.md, ASCII-Value). RFC 9110 section 5.5 excludes it
-    /// from the value as well, so nothing that a field means is lost. A pseudo-header is no metadata: there the rule
-    /// of HTTP/2 holds.
+    /// RFC 9113 section 8.2.1 calls a value with surrounding blanks malformed. But common gRPC clients send metadata as
+    /// their application supplies it, and the gRPC specification lets a receiver strip it: "If it contains leading or
+    /// trailing whitespace, it may be stripped" (doc/PROTOCOL-HTTP2.md, ASCII-Value). RFC 9110 section 5.5 also
+    /// excludes blanks from the value, so its meaning stays. A pseudo-header is not metadata, so the rule of HTTP/2
+    /// applies there.
     #[cold]
     fn strip_blanks(&mut self, mut field: Field) -> Field {
         let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
@@ -230,7 +230,7 @@ impl Headers {
         field
     }
 
-    /// What this list is, or why it is nothing.
+    /// The role of this list, or why it is invalid.
     pub(crate) fn shape(&self) -> Result<Shape, Malformed> {
         if let Some(fault) = self.malformed {
             return Err(fault);
@@ -251,7 +251,7 @@ impl Headers {
     fn is_complete_request(&self) -> bool {
         let Some(method) = self.method() else { return false };
         if method == b"CONNECT" {
-            // RFC 9113 section 8.5: only the authority says where to connect to.
+            // RFC 9113 section 8.5: CONNECT has only an authority.
             return self.scheme().is_none() && self.path().is_none() && self.authority().is_some();
         }
         let is_given = |value: Option<&[u8]>| value.is_some_and(|v| !v.is_empty());
@@ -263,7 +263,7 @@ impl Headers {
         Some(self.value_of(&self.fields[place as usize]))
     }
 
-    /// Checks a field whose name means something to HTTP/2 itself; it is already the last of `fields`.
+    /// Checks a field with a special meaning in HTTP/2. It is already the last of `fields`.
     fn note_special(&mut self, field: Field) -> Result<(), Malformed> {
         let value = self.value_of(&field);
         match field.name.class() {
@@ -299,7 +299,7 @@ impl Headers {
 }
 
 impl fmt::Debug for Headers {
-    /// `{:method: POST, ...}`; the value of a sensitive field is not shown.
+    /// `{:method: POST, ...}`; hides the values of sensitive fields.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
         for (name, value, sensitive) in self.iter() {
@@ -310,9 +310,9 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// Makes a header list, from nothing or from another list.
+/// Builds a header list, from scratch or from another list.
 ///
-/// Every name and value is checked when it comes in, so what is built can be sent as it is.
+/// It validates each name and value, so the result can be sent unchecked.
 pub struct HeadersBuilder {
     list: Headers,
 }
@@ -323,7 +323,7 @@ impl HeadersBuilder {
         Self { list: Headers::new() }
     }
 
-    /// All fields of `headers`, to be edited.
+    /// A builder with all fields of `headers`.
     pub fn from_headers(headers: &Headers) -> Self {
         let mut list = headers.duplicate();
         list.id = next_id();
@@ -331,17 +331,17 @@ impl HeadersBuilder {
         Self { list }
     }
 
-    /// Adds a field at the end; a pseudo-header goes behind the other pseudo-headers.
+    /// Adds a field at the end; a pseudo-header after the other pseudo-headers.
     ///
     /// # Errors
-    /// When HTTP/2 does not permit the name or the value; the list is then as before.
+    /// The name or the value is invalid in HTTP/2; the list is unchanged.
     pub fn push(&mut self, name: &[u8], value: &[u8]) -> Result<&mut Self, Malformed> {
         let field = self.append(name, value)?;
         self.place(field);
         Ok(self)
     }
 
-    /// As [`Self::push`], for a field that must never be put into a compression table, such as a password.
+    /// Like [`Self::push`], for a field that must never enter a compression table, such as a password.
     ///
     /// # Errors
     /// As [`Self::push`].
@@ -351,7 +351,7 @@ impl HeadersBuilder {
         Ok(self)
     }
 
-    /// Gives the first field with this name the new value and removes the others; adds one if there is none.
+    /// Sets the first field with this name and removes the others; adds one if there is none.
     ///
     /// # Errors
     /// As [`Self::push`].
@@ -371,14 +371,14 @@ impl HeadersBuilder {
         Ok(self)
     }
 
-    /// Removes every field with this name.
+    /// Removes all fields with this name.
     pub fn remove(&mut self, name: &[u8]) -> &mut Self {
         let bytes = &self.list.bytes;
         self.list.fields.retain(|f| &bytes[f.start as usize..][..f.name_len as usize] != name);
         self
     }
 
-    /// The list as it is now.
+    /// The finished list.
     pub fn build(mut self) -> Rc<Headers> {
         let fields = std::mem::take(&mut self.list.fields);
         let bytes = std::mem::take(&mut self.list.bytes);
@@ -389,7 +389,7 @@ impl HeadersBuilder {
         Rc::new(list)
     }
 
-    /// Adds a field behind the others of its kind: pseudo-headers come first.
+    /// Inserts a field after the others of its kind: pseudo-headers come first.
     fn place(&mut self, field: Field) {
         let is_pseudo = |f: &Field| matches!(f.name.class(), NameClass::Pseudo(_));
         let fields = &mut self.list.fields;
@@ -398,8 +398,7 @@ impl HeadersBuilder {
         fields.insert(at, field);
     }
 
-    /// Puts the name and the value behind the other bytes. What an edit replaced stays there unused; it goes
-    /// when the list goes.
+    /// Appends the name and the value to the bytes. Replaced bytes stay unused until the list is dropped.
     fn append(&mut self, name: &[u8], value: &[u8]) -> Result<Field, Malformed> {
         let id = NameId::of(name);
         match id.class() {
@@ -442,7 +441,7 @@ pub(crate) enum Pseudo {
 
 const N_PSEUDO: usize = 5;
 
-/// What a name means to HTTP/2 itself.
+/// The special meaning of a name in HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameClass {
     Plain,
@@ -454,7 +453,7 @@ pub(crate) enum NameClass {
     Invalid,
 }
 
-/// A name that is known: 1 to 61 is its first place in the static table of HPACK; 0 is any other name.
+/// A known name: 1 to 61 is its first index in HPACK's static table; 0 is any other name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameId(u8);
 
@@ -482,7 +481,7 @@ const fn classes() -> [NameClass; 68] {
 }
 
 impl NameId {
-    /// What `name` is.
+    /// The class of `name`.
     pub(crate) fn of(name: &[u8]) -> Self {
         if let Some(index) = super::hpack::static_name_index(name) {
             return Self(index);
@@ -501,7 +500,7 @@ impl NameId {
         Self(index)
     }
 
-    /// The first place of the name in the static table, if it has one.
+    /// The first index of the name in the static table, if there is one.
     #[inline]
     pub(crate) fn static_index(self) -> Option<u8> {
         (1..=61).contains(&self.0).then_some(self.0)
@@ -518,15 +517,15 @@ impl NameId {
     }
 }
 
-/// Whether a value may travel (RFC 9113 section 8.2.1).
+/// Whether a value is valid (RFC 9113 section 8.2.1).
 pub(crate) fn is_valid_value(value: &[u8]) -> bool {
     let is_blank = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
-    // Without a short circuit the loop has no branch and the compiler makes vectors of it.
+    // Without a short circuit the loop has no branch, and the compiler vectorizes it.
     let has_control = value.iter().fold(false, |bad, &b| bad | (b == 0) | (b == b'\r') | (b == b'\n'));
     !has_control && !is_blank(value.first()) && !is_blank(value.last())
 }
 
-/// Whether all of `name` is a lower-case token (RFC 9110 section 5.6.2).
+/// Whether `name` is a lower-case token (RFC 9110 section 5.6.2).
 fn is_valid_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().fold(true, |ok, &b| ok & TOKEN[b as usize])
 }
@@ -561,7 +560,7 @@ fn parse_length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// The next identity. It is local to the thread, as the lists are.
+/// The next identity. It is local to the thread, like the lists.
 fn next_id() -> u64 {
     thread_local!(static NEXT: Cell<u64> = const { Cell::new(1) });
     NEXT.with(|next| next.replace(next.get() + 1))
@@ -597,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn well_formed_lists_have_a_shape() {
+    fn well_formed_list_has_a_shape() {
         check(&REQUEST, Ok(Shape::Request));
         check(&request_and(("te", "trailers")), Ok(Shape::Request));
         check(&[(":method", "CONNECT"), (":authority", "a:1")], Ok(Shape::Request));
@@ -607,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_of_sections_8_2_and_8_3_refuses_its_violation() {
+    fn rfc_9113_section_8_rules_hold() {
         check(&request_and(("X-Upper", "a")), Err(Malformed::Name));
         check(&request_and(("", "a")), Err(Malformed::Name));
         check(&request_and(("a b", "a")), Err(Malformed::Name));
@@ -635,8 +634,8 @@ mod tests {
     }
 
     #[test]
-    fn blanks_around_a_value_are_no_part_of_it() {
-        // Stock clients send metadata with them, and servers take it.
+    fn value_is_trimmed() {
+        // Common clients send metadata with blanks, and servers accept it.
         let fields =
             [("a", " \t1 2\t "), ("b", "  "), ("content-length", "3 "), ("te", "trailers "), ("z", "y")];
         let list = list(&fields);
@@ -647,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edited_list_has_the_edits_and_its_own_identity() {
+    fn edited_list_has_new_identity() {
         let before = list(&request_and(("user", "u1")));
         before.tag.set(7);
         let mut edit = HeadersBuilder::from_headers(&before);
@@ -667,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn a_builder_refuses_what_could_smuggle_another_field() {
+    fn smuggled_field_is_refused() {
         let mut edit = HeadersBuilder::new();
         assert_eq!(edit.push(b"a", b" b").err(), Some(Malformed::Value));
         assert_eq!(edit.push(b"a", b"b\r\nc: d").err(), Some(Malformed::Value));

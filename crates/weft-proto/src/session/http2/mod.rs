@@ -1,8 +1,8 @@
-//! HTTP/2 as a state machine without input or output (RFC 9113), with HPACK (RFC 7541).
+//! HTTP/2 as a state machine without I/O (RFC 9113), with HPACK (RFC 7541).
 //!
-//! A [`Connection`] is fed what the peer sent ([`Connection::handle_input`]) and gives one [`Event`] at a
-//! time; what must be sent is taken from [`Connection::output`]. Time comes in as an argument, and
-//! [`Connection::poll_timeout`] says when [`Connection::handle_timeout`] is due.
+//! Feed a [`Connection`] the peer's bytes with [`Connection::handle_input`]; it returns one [`Event`] at a time. Send
+//! the bytes of [`Connection::output`]. Time is an argument, and [`Connection::poll_timeout`] returns when
+//! [`Connection::handle_timeout`] is due.
 //!
 //! ```
 //! use weft_core::Time;

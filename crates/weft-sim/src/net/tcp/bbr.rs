@@ -1,27 +1,26 @@
-//! A sender that models its path, as BBR does: the highest rate of late and the shortest round trip of late.
+//! A sender like BBR: it models its path by the recent maximum rate and minimum round-trip time.
 //!
-//! It is like BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016) in its four
-//! states, gains and filters. It leaves out what BBR does about policers, about aggregated acknowledgements and about
-//! loss.
+//! The four states, gains and filters are BBR's (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue
+//! 14(5), 2016). BBR's handling of policers, aggregated acknowledgements and losses is left out.
 
 use super::control::{Progress, WINDOW_MIN};
 
-/// 2 / ln 2: the least gain by which the rate doubles each round.
+/// 2 / ln 2: the minimum gain that doubles the rate each round.
 const STARTUP_GAIN: f64 = 2.885;
-/// What drains in one round the queue that start-up has made.
+/// Drains the queue of the startup state in one round.
 const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
-/// The window in units of rate times round trip, so that delayed acknowledgements do not stop the sender.
+/// The window in bandwidth-delay products, so that delayed acknowledgements do not stop the sender.
 const WINDOW_GAIN: f64 = 2.0;
-/// One round asks for more, one gives it back, six cruise.
+/// One round probes for more, one drains the queue, six cruise.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Rounds for which the highest rate counts.
+/// The number of rounds in the maximum-rate filter.
 const RATE_ROUNDS: u32 = 10;
-/// For how long the shortest round trip counts.
+/// The length of the minimum-RTT filter.
 const RTT_WINDOW_NS: u64 = 10_000_000_000;
-/// How long a sender keeps still to see the path empty, and with how many segments.
+/// How long a sender probes the minimum round-trip time with a minimal window.
 const PROBE_RTT_NS: u64 = 200_000_000;
 const PROBE_RTT_SEGMENTS: f64 = 4.0;
-/// Start-up ends after three rounds in which the rate grew by less than a quarter.
+/// The startup state ends after three rounds with a rate growth below a quarter.
 const FULL_ROUNDS: u32 = 3;
 const FULL_GROWTH: f64 = 1.25;
 
@@ -33,14 +32,14 @@ enum State {
     ProbeRtt { until_ns: u64 },
 }
 
-/// The model; rates are in segments a second.
+/// The model; rates are in segments per second.
 #[derive(Clone, Debug)]
 pub(super) struct Bbr {
     state: State,
     window: f64,
     first_window: f64,
     gain: f64,
-    /// The highest rates of the last rounds, as (round, rate): falling rates, rising rounds.
+    /// The maximum rates of the last rounds, as (round, rate): rates descend, rounds ascend.
     rates: Vec<(u32, f64)>,
     round: u32,
     rtt_min_ns: u64,
@@ -78,7 +77,7 @@ impl Bbr {
 
     pub(super) fn progress(&mut self, progress: &Progress) {
         self.round += u32::from(progress.is_round);
-        self.see_rate(progress);
+        self.sample_rate(progress);
         let is_stale = progress.now_ns > self.rtt_min_at_ns + RTT_WINDOW_NS;
         if progress.rtt_ns <= self.rtt_min_ns || is_stale {
             (self.rtt_min_ns, self.rtt_min_at_ns) = (progress.rtt_ns, progress.now_ns);
@@ -88,25 +87,25 @@ impl Bbr {
         let target = (gain * self.bdp()).max(PROBE_RTT_SEGMENTS);
         self.window = match self.state {
             State::ProbeRtt { .. } => PROBE_RTT_SEGMENTS,
-            // Before the pipe is full nothing shrinks.
+            // The window does not shrink before the pipe is full.
             State::Startup => (self.window + f64::from(progress.acked)).min(target).max(self.first_window),
             _ => (self.window + f64::from(progress.acked)).min(target),
         };
     }
 
     pub(super) fn timeout(&mut self) {
-        // What was in flight is gone; what is known of the path is kept.
+        // The data in flight is lost; the model of the path is kept.
         self.window = WINDOW_MIN;
     }
 
-    /// Segments that fill the path without a queue.
+    /// The bandwidth-delay product, in segments.
     fn bdp(&self) -> f64 {
         let rate = self.rates.first().map_or(0.0, |(_, rate)| *rate);
         rate * (self.rtt_min_ns as f64 / 1e9)
     }
 
-    /// A sample of the rate; those that the sender's own silence made count only if they are higher.
-    fn see_rate(&mut self, progress: &Progress) {
+    /// Adds a rate sample. A sample from an application-limited period counts only if it is higher.
+    fn sample_rate(&mut self, progress: &Progress) {
         if progress.delivered_in_ns == 0 {
             return;
         }
@@ -147,7 +146,7 @@ impl Bbr {
             }
             State::ProbeRate { phase } => {
                 let is_over = progress.now_ns > self.phase_began_ns + self.rtt_min_ns;
-                // What was asked for too much is given back as soon as the path is no more than full.
+                // Draining ends early once no more than a bandwidth-delay product is in flight.
                 let is_drained = CYCLE[phase] < 1.0 && flight <= self.bdp();
                 if is_over || is_drained {
                     self.probe_rate((phase + 1) % CYCLE.len(), progress.now_ns);

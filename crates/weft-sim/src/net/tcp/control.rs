@@ -1,47 +1,47 @@
-//! Congestion control: how much may be under way, and how fast it may be sent.
+//! Congestion control: the window, and the pacing rate.
 
 use super::bbr::Bbr;
 use super::cubic::Cubic;
 
-/// The window below which no control goes, in segments.
+/// The minimum window, in segments.
 pub(super) const WINDOW_MIN: f64 = 2.0;
-/// No window is larger, in segments.
+/// The maximum window, in segments.
 pub(super) const WINDOW_MAX: f64 = 4_000_000.0;
 
-/// How a sender finds the capacity of its path.
+/// A congestion control algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Additive increase, halved by a loss: RFC 5681.
+    /// Additive increase; a loss halves the window: RFC 5681.
     NewReno,
-    /// A window that is a cubic function of the time since the last loss: RFC 9438.
+    /// The window is a cubic function of the time since the last loss: RFC 9438.
     Cubic,
-    /// A model of the path, of its rate and its shortest round trip, as BBR makes it; losses say nothing.
+    /// A model of the path's rate and minimum round-trip time, like BBR; losses are ignored.
     BbrLike,
 }
 
-/// What an acknowledgement says to a control.
+/// The information in an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub(super) now_ns: u64,
-    /// Segments that are known to have arrived by it.
+    /// Newly acknowledged segments.
     pub(super) acked: u32,
-    /// Of the segment that it answers.
+    /// The round-trip time of the acknowledged segment.
     pub(super) rtt_ns: u64,
-    /// The window was what limited the sender.
+    /// The window limited the sender.
     pub(super) is_full: bool,
-    /// The sender repairs a loss, and the window holds.
+    /// The sender repairs a loss, so the window stays.
     pub(super) is_recovering: bool,
-    /// Segments that have arrived, since the answered one was sent.
+    /// Segments delivered since the acknowledged one was sent.
     pub(super) delivered: u32,
-    /// In this time.
+    /// The time of these deliveries.
     pub(super) delivered_in_ns: u64,
-    /// A round trip has passed since the last time that this was so.
+    /// A round trip has passed since the last acknowledgement with this flag.
     pub(super) is_round: bool,
-    /// Believed to be under way.
+    /// Estimated segments in flight.
     pub(super) in_flight: u32,
 }
 
-/// The control of one sender.
+/// The congestion control of a sender.
 #[derive(Clone, Debug)]
 pub(super) enum Control {
     NewReno(NewReno),
@@ -49,15 +49,15 @@ pub(super) enum Control {
     Bbr(Bbr),
 }
 
-/// RFC 5681, section 3.1, with RFC 3465's count of segments instead of acknowledgements, two at most.
+/// RFC 5681, section 3.1, with RFC 3465's counting of segments instead of acknowledgements, at most two.
 #[derive(Clone, Debug)]
 pub(super) struct NewReno {
     window: f64,
     threshold: f64,
 }
 
-/// RFC 3465, section 2.3: in slow start an acknowledgement counts for no more segments, so that one that was delayed
-/// sends no burst.
+/// RFC 3465, section 2.3: in slow start an acknowledgement counts for at most this many segments, so that a delayed one
+/// does not cause a burst.
 pub(super) const COUNTED_MAX: u32 = 2;
 
 impl Control {
@@ -69,7 +69,7 @@ impl Control {
         }
     }
 
-    /// Segments that may be under way.
+    /// The congestion window, in segments.
     pub(super) fn window(&self) -> f64 {
         match self {
             Self::NewReno(reno) => reno.window,
@@ -78,7 +78,7 @@ impl Control {
         }
     }
 
-    /// Nanoseconds between two segments, if the sender is to keep a pace.
+    /// The pacing gap between two segments, in nanoseconds, for paced senders.
     pub(super) fn gap_ns(&self) -> Option<u64> {
         match self {
             Self::NewReno(_) | Self::Cubic(_) => None,
@@ -86,7 +86,7 @@ impl Control {
         }
     }
 
-    /// Segments have arrived.
+    /// Segments were acknowledged.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
             Self::NewReno(reno) => reno.progress(progress),
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// A loss was found, the first since the last recovery ended; `flight` segments were outstanding.
+    /// The first loss since the last recovery; `flight` segments were outstanding.
     pub(super) fn loss(&mut self, flight: u32) {
         match self {
             Self::NewReno(reno) => {
@@ -107,7 +107,8 @@ impl Control {
         }
     }
 
-    /// The retransmission timer has run out; `flight` segments were outstanding. `is_first`: since anything arrived.
+    /// The retransmission timer expired; `flight` segments were outstanding. `is_first`: for the first time since an
+    /// arrival.
     pub(super) fn timeout(&mut self, flight: u32, is_first: bool) {
         match self {
             Self::NewReno(reno) => {

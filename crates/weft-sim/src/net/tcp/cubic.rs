@@ -1,13 +1,13 @@
 //! CUBIC: the window as a cubic function of the time since the last loss. Source: RFC 9438.
 
 use super::control::{COUNTED_MAX, Progress, WINDOW_MAX, WINDOW_MIN};
-use crate::net::numbers::cbrt;
+use crate::net::portable_math::cbrt;
 
-/// `C` of the RFC, in segments for each second cubed (section 5).
+/// `C` of the RFC, in segments per second cubed (section 5).
 const SCALE: f64 = 0.4;
-/// `beta_cubic`: what a loss leaves of the window (section 4.6).
+/// `beta_cubic`: the factor of the window after a loss (section 4.6).
 const BETA: f64 = 0.7;
-/// `alpha_cubic`: with it a flow grows on average as Reno does (section 4.3).
+/// `alpha_cubic`: makes a flow grow like Reno on average (section 4.3).
 const RENO_GROWTH: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// The state of section 4.1; windows are in segments.
@@ -15,13 +15,13 @@ const RENO_GROWTH: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 pub(super) struct Cubic {
     window: f64,
     threshold: f64,
-    /// Where the window was when the last loss was found: the plateau of the curve.
+    /// The window at the last loss: the plateau of the curve.
     window_max: f64,
-    /// The window that Reno would have.
+    /// The window of a Reno sender.
     window_reno: f64,
-    /// When this stage of congestion avoidance began; none before its first acknowledgement.
+    /// The start of this congestion avoidance stage; `None` before its first acknowledgement.
     epoch_ns: Option<u64>,
-    /// Seconds from there to the plateau: `K`.
+    /// Seconds from the start to the plateau: `K`.
     plateau_s: f64,
     rtt_ns: u64,
 }
@@ -58,13 +58,13 @@ impl Cubic {
         }
         let epoch = *self.epoch_ns.get_or_insert_with(|| {
             self.window_reno = self.window;
-            // Section 4.2: K is 0 where the window is at the plateau already.
+            // Section 4.2: K is 0 if the window is already at the plateau.
             self.window_max = self.window_max.max(self.window);
             self.plateau_s = cbrt((self.window_max - self.window) / SCALE);
             progress.now_ns
         });
         let seconds = (progress.now_ns - epoch) as f64 / 1e9;
-        // Section 4.3: above the window of the last loss Reno's growth is one segment a round again.
+        // Section 4.3: above the window of the last loss, Reno grows by one segment per round.
         let growth = if self.window_reno < self.window_max { RENO_GROWTH } else { 1.0 };
         self.window_reno += growth * counted / self.window;
         if self.at(seconds) < self.window_reno {
@@ -78,7 +78,7 @@ impl Cubic {
 
     pub(super) fn loss(&mut self) {
         self.epoch_ns = None;
-        // Fast convergence, section 4.7: a flow that did not reach its last plateau leaves room for others.
+        // Fast convergence, section 4.7: a flow that did not reach its last plateau releases bandwidth.
         self.window_max =
             if self.window < self.window_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.threshold = (self.window * BETA).max(WINDOW_MIN);
@@ -93,7 +93,7 @@ impl Cubic {
         self.window = 1.0;
     }
 
-    /// The curve of section 4.2, so many seconds from the beginning of the epoch.
+    /// The curve of section 4.2, `seconds` after the start of the epoch.
     fn at(&self, seconds: f64) -> f64 {
         let from_plateau = seconds - self.plateau_s;
         SCALE * from_plateau * from_plateau * from_plateau + self.window_max
@@ -118,10 +118,10 @@ mod tests {
         }
     }
 
-    /// RFC 9438, section 4.2: after a loss the window comes back to where it was after K seconds, slowly there, and
-    /// goes beyond faster and faster.
+    /// If this fails, the window does not follow RFC 9438, section 4.2. After a loss it returns to its old value in K
+    /// seconds, ever more slowly, and then grows ever faster.
     #[test]
-    fn the_window_follows_the_curve() {
+    fn window_follows_cubic_curve() {
         let mut cubic = Cubic::new(1000.0);
         cubic.loss();
         assert_eq!((cubic.window, cubic.window_max), (700.0, 1000.0));
@@ -143,9 +143,9 @@ mod tests {
         );
     }
 
-    /// Section 4.7: a flow that loses before its plateau aims lower the next time.
+    /// If this fails, a flow that loses below its plateau does not lower the plateau (section 4.7).
     #[test]
-    fn two_losses_in_a_row_leave_room() {
+    fn fast_convergence_leaves_room() {
         let mut cubic = Cubic::new(1000.0);
         cubic.loss();
         cubic.loss();

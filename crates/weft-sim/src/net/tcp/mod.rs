@@ -1,23 +1,23 @@
-//! TCP as far as a queue can tell: senders that find the capacity of a path, and receivers that acknowledge.
+//! TCP, as far as queues see it: senders with congestion control, and receivers that acknowledge.
 //!
-//! Sequence numbers count segments of one size. There is no handshake, no Nagle, no delayed acknowledgement and no
-//! limit of the receiver's window: what is left is loss recovery (RFC 6675, or RFC 6582 without selective
-//! acknowledgements), the retransmission timer (RFC 6298), timestamps (RFC 7323) and congestion control.
+//! Sequence numbers count segments of one size. There is no handshake, no Nagle algorithm, no delayed acknowledgement
+//! and no receive window. It implements loss recovery (RFC 6675, or RFC 6582 without SACK), the retransmission timer
+//! (RFC 6298), timestamps (RFC 7323) and congestion control.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! | --- | --- |
-//! | `board` | which segments have arrived, are lost, were sent again |
-//! | `control` | windows and rates: NewReno, CUBIC, and one like BBR |
+//! | `scoreboard` | which segments have arrived, are lost, were resent |
+//! | `control` | windows and pacing rates: NewReno, CUBIC, and an algorithm like BBR |
 //! | `receiver` | the acknowledgement of each segment |
-//! | `rto` | when silence means loss |
-//! | `sender` | what is sent when |
+//! | `rto` | the retransmission timer |
+//! | `sender` | the sender |
 
 mod bbr;
-mod board;
 mod control;
 mod cubic;
 mod receiver;
 mod rto;
+mod scoreboard;
 mod sender;
 
 pub use control::Algorithm;

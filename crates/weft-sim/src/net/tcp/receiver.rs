@@ -1,31 +1,30 @@
-//! The receiving end: each segment is acknowledged at once, with what has arrived out of order.
+//! The receiver: it acknowledges each segment at once, with SACK blocks.
 
 use super::super::packet::SACK_BLOCKS;
 
-/// Runs of segments that may have arrived beyond a hole. What would be one more is acknowledged as if it were lost, and
-/// is sent again.
+/// Maximum number of out-of-order runs. A segment that would begin one more is treated as lost, and is sent again.
 const RUNS_MAX: usize = 1 << 16;
 
-/// What has arrived of a flow.
+/// The segments that have arrived.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Receiver {
     /// The first segment that has not arrived.
     expected: u32,
-    /// What has arrived beyond it: runs `[from, to)` in order, with holes between.
+    /// Out-of-order segments: runs `[from, to)` in ascending order, with holes between them.
     runs: Vec<(u32, u32)>,
-    /// A segment of each of the runs that changed last, the latest first (RFC 2018, section 4).
+    /// A segment of each recently changed run, the latest first (RFC 2018, section 4).
     recent: [u32; SACK_BLOCKS],
-    /// Segments that arrived for the first time.
+    /// Segments that arrived, without duplicates.
     received: u64,
 }
 
 impl Receiver {
-    /// The first segment that has not arrived: what an acknowledgement says.
+    /// The first segment that has not arrived, the acknowledgement number.
     pub(in super::super) fn expected(&self) -> u32 {
         self.expected
     }
 
-    /// Segments that arrived for the first time.
+    /// Segments that arrived, without duplicates.
     pub(in super::super) fn received(&self) -> u64 {
         self.received
     }
@@ -46,7 +45,7 @@ impl Receiver {
         }
     }
 
-    /// The blocks of the acknowledgement: the run that changed last comes first.
+    /// The SACK blocks: the run that changed last comes first.
     pub(in super::super) fn blocks(&self) -> [(u32, u32); SACK_BLOCKS] {
         let mut blocks = [(0, 0); SACK_BLOCKS];
         if self.runs.is_empty() {
@@ -66,7 +65,7 @@ impl Receiver {
         blocks
     }
 
-    /// A segment beyond a hole.
+    /// Stores an out-of-order segment.
     fn keep(&mut self, seq: u32) {
         let at = self.runs.partition_point(|(from, _)| *from <= seq);
         let is_known = at > 0 && seq < self.runs[at - 1].1;
@@ -98,9 +97,9 @@ mod tests {
     use super::*;
     use weft_core::rng::Rng;
 
-    /// A sender would be told of segments that have not arrived, or not be told of those that have.
+    /// If this fails, SACK blocks name segments that have not arrived, or miss some that have.
     #[test]
-    fn blocks_are_what_has_arrived() {
+    fn sack_blocks_match_arrivals() {
         let mut rng = Rng::from_seed(9);
         for _ in 0..50 {
             let mut receiver = Receiver::default();
@@ -129,10 +128,10 @@ mod tests {
         }
     }
 
-    /// RFC 2018, section 4: the blocks after the first repeat what was told before, so that a lost acknowledgement
-    /// loses nothing.
+    /// If this fails, a lost acknowledgement loses information: RFC 2018, section 4, repeats earlier blocks after the
+    /// first.
     #[test]
-    fn blocks_are_told_three_times() {
+    fn sack_block_is_sent_three_times() {
         let mut receiver = Receiver::default();
         [2, 4, 6, 8].into_iter().for_each(|seq| receiver.arrive(seq));
         assert_eq!(receiver.blocks(), [(8, 9), (6, 7), (4, 5)]);

@@ -1,17 +1,17 @@
 //! The retransmission timer of RFC 6298.
 
-/// The greatest (RFC 6298, section 2.5).
+/// The maximum timeout (RFC 6298, section 2.5).
 const RTO_MAX_NS: u64 = 60_000_000_000;
-/// Before there is a sample (section 2.1).
+/// The timeout before the first sample (section 2.1).
 const RTO_FIRST_NS: u64 = 1_000_000_000;
-/// Doublings of a time-out; beyond them [`RTO_MAX_NS`] holds in any case.
+/// Maximum number of doublings; after them [`RTO_MAX_NS`] applies anyway.
 const BACKOFF_MAX: u32 = 16;
 
-/// What is known of a path's round-trip time.
+/// The estimator of a path's round-trip time.
 #[derive(Clone, Debug)]
 pub(super) struct Rto {
-    /// The least by which a time-out exceeds the smoothed round trip: it takes the place of the RFC's clock granularity
-    /// and of its least time-out of a second, as in Linux.
+    /// Minimum difference between the timeout and the smoothed round-trip time. Replaces the RFC's clock granularity
+    /// and its minimum timeout of a second, as in Linux.
     slack_ns: u64,
     smoothed_ns: u64,
     variation_ns: u64,
@@ -23,7 +23,7 @@ impl Rto {
         Self { slack_ns, smoothed_ns: 0, variation_ns: 0, backoff: 0 }
     }
 
-    /// A round trip was measured (section 2.2 and 2.3); the path is not silent.
+    /// Adds a round-trip time sample (sections 2.2 and 2.3), and resets the backoff.
     pub(super) fn sample(&mut self, rtt_ns: u64) {
         if self.smoothed_ns == 0 {
             (self.smoothed_ns, self.variation_ns) = (rtt_ns.max(1), rtt_ns / 2);
@@ -35,12 +35,12 @@ impl Rto {
         self.backoff = 0;
     }
 
-    /// The timer has run out (section 5.5).
+    /// The timer expired (section 5.5).
     pub(super) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// How long silence may last.
+    /// The current timeout.
     pub(super) fn timeout_ns(&self) -> u64 {
         let base = match self.smoothed_ns {
             0 => RTO_FIRST_NS,
@@ -54,9 +54,9 @@ impl Rto {
 mod tests {
     use super::*;
 
-    /// Senders would give up on a path too early, or wait for ever.
+    /// If this fails, senders time out too early, or wait forever.
     #[test]
-    fn it_is_what_the_rfc_says() {
+    fn rto_follows_rfc_6298() {
         let mut rto = Rto::new(200_000_000);
         assert_eq!(rto.timeout_ns(), 1_000_000_000);
         rto.sample(400_000_000);

@@ -1,58 +1,58 @@
-//! What a sender sends, and when.
+//! The sender: which segments it sends, and when.
 
 use super::super::measure::Histogram;
 use super::super::packet::SACK_BLOCKS;
 use super::super::tournament::NEVER;
-use super::board::Board;
 use super::control::{Algorithm, Control, Progress};
 use super::rto::Rto;
+use super::scoreboard::Scoreboard;
 
-/// Segments that arrived beyond a hole until it is taken for lost: `DupThresh` of RFC 6675.
+/// Segments that arrive beyond a hole before it is considered lost: `DupThresh` of RFC 6675.
 const DUPLICATES: u32 = 3;
 
-/// What kind of sender a flow has.
+/// The configuration of a sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SenderSpec {
-    /// How it finds the capacity of its path.
+    /// The congestion control algorithm.
     pub algorithm: Algorithm,
-    /// Whether it heeds selective acknowledgements (RFC 6675); otherwise it repairs one loss a round trip (RFC 6582).
+    /// Whether it uses SACK (RFC 6675). Otherwise it repairs one loss per round trip (RFC 6582).
     pub sack: bool,
-    /// Bytes of the application in a segment.
+    /// Payload bytes per segment.
     pub payload: u32,
-    /// Bytes of headers in front of them.
+    /// Header bytes per segment.
     pub header: u32,
-    /// The window at first, in segments.
+    /// The initial window, in segments.
     pub window_first: f64,
-    /// Whether a window that is not used does not grow, as RFC 7661 asks. ns-2 lets it grow.
+    /// Whether an unused window does not grow, as in RFC 7661. ns-2 lets it grow.
     pub validates_window: bool,
-    /// Whether it sees by timestamps that a time-out was for nothing, and takes it back (RFC 3522, RFC 4015).
+    /// Whether it detects spurious timeouts by timestamps, and undoes them (RFC 3522, RFC 4015).
     pub detects_spurious: bool,
-    /// Whether its packets say that they can be marked (RFC 3168).
+    /// Whether its packets are ECN-capable (RFC 3168).
     pub ecn: bool,
-    /// The least by which silence must exceed the round trip before it is taken for loss.
+    /// Minimum difference between the retransmission timeout and the round-trip time.
     pub rto_slack_ns: u64,
 }
 
-/// What a sender did.
+/// Statistics of a sender.
 #[derive(Clone, Debug, Default)]
 pub struct SenderStats {
     /// Segments sent for the first time.
     pub sent: u64,
     /// Segments sent again.
     pub resent: u64,
-    /// Times at which a loss was found and the window cut.
+    /// Number of recoveries, each with a window reduction.
     pub recoveries: u64,
-    /// Times at which the retransmission timer ran out.
+    /// Number of retransmission timeouts.
     pub timeouts: u64,
-    /// Round trips, in nanoseconds.
+    /// Round-trip times, in nanoseconds.
     pub rtt: Histogram,
 }
 
-/// What a segment carries to be brought back by its acknowledgement.
+/// Data in a segment that its acknowledgement returns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Stamp {
     pub(in super::super) sent_at_ns: u64,
-    /// Segments that had arrived when it was sent, and when the last of them did.
+    /// Segments delivered when it was sent, and the time of the last delivery.
     pub(in super::super) delivered: u32,
     pub(in super::super) delivered_at_ns: u64,
 }
@@ -63,63 +63,63 @@ pub(in super::super) struct Ack {
     /// The first segment that has not arrived.
     pub(in super::super) expected: u32,
     pub(in super::super) sack: [(u32, u32); SACK_BLOCKS],
-    /// That of the segment which it answers.
+    /// The stamp of the acknowledged segment.
     pub(in super::super) stamp: Stamp,
-    /// That segment was marked on its way.
+    /// The acknowledged segment was ECN-marked.
     pub(in super::super) is_marked: bool,
 }
 
-/// One end of a flow.
+/// The sending end of a flow.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Sender {
     pub(in super::super) spec: SenderSpec,
     pub(in super::super) stats: SenderStats,
-    board: Board,
+    scoreboard: Scoreboard,
     control: Control,
     rto: Rto,
-    /// Segments that the application has given, since the beginning.
+    /// Segments that the application has submitted.
     given: u32,
     recovery: Option<Recovery>,
     /// When the last recovery ended.
     recovered_at_ns: u64,
-    /// The first segment that was not acknowledged when the timer last ran out.
+    /// The first unacknowledged segment at the last timeout.
     timed_out: u32,
-    /// When the timer ran out, and what it was to take back if that was for nothing; none once that is known.
+    /// The time of a timeout that may be spurious, and the state to restore; `None` once that is decided.
     suspect: Option<(u64, Control)>,
-    /// Duplicate acknowledgements in a row.
+    /// Consecutive duplicate acknowledgements.
     duplicates: u32,
-    /// When the retransmission timer runs out.
+    /// When the retransmission timer expires.
     rto_at_ns: u64,
-    /// No segment is sent before, for the sake of the pace.
+    /// Pacing: the next segment is not sent before this time.
     paced_until_ns: u64,
-    /// The window kept the sender from sending, the last time that it was asked.
+    /// The window limited the sender at the last poll.
     is_full: bool,
     delivered: u32,
     delivered_at_ns: u64,
-    /// A round is over when a segment is acknowledged that was sent after so many had arrived.
+    /// The round ends when a segment is acknowledged that was sent after this many deliveries.
     round_ends: u32,
 }
 
-/// The round trip after congestion was found, in which it is not answered again.
+/// The reaction to congestion. Further congestion within one round trip causes no other reaction.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
-    /// It is over when this segment is reached.
+    /// It ends when this segment is acknowledged.
     until: u32,
-    found_by: FoundBy,
+    cause: RecoveryCause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FoundBy {
-    /// What arrived beyond a hole.
+enum RecoveryCause {
+    /// Later segments arrived beyond a hole.
     Loss,
-    /// Silence: the window grows again meanwhile.
+    /// A retransmission timeout. The window grows again meanwhile.
     Timeout,
-    /// A mark: nothing is to be repaired.
+    /// An ECN mark: there is nothing to resend.
     Mark,
 }
 
 impl Default for SenderSpec {
-    /// NewReno with SACK, segments of 1448 bytes in packets of 1500, ten of them at first (RFC 6928).
+    /// NewReno with SACK, 1448-byte segments in 1500-byte packets, an initial window of ten (RFC 6928).
     fn default() -> Self {
         Self {
             algorithm: Algorithm::NewReno,
@@ -140,7 +140,7 @@ impl Sender {
         Self {
             spec,
             stats: SenderStats::default(),
-            board: Board::new(),
+            scoreboard: Scoreboard::new(),
             control: Control::new(spec.algorithm, spec.window_first),
             rto: Rto::new(spec.rto_slack_ns),
             given: 0,
@@ -158,43 +158,43 @@ impl Sender {
         }
     }
 
-    /// The application gives so many segments more; as many as there can be are an end that never comes.
+    /// The application submits segments. The count saturates for an endless transfer.
     pub(in super::super) fn give(&mut self, segments: u32) {
         self.given = self.given.saturating_add(segments);
     }
 
-    /// Segments that the application has given since the beginning.
+    /// Segments that the application has submitted.
     pub(in super::super) fn given(&self) -> u32 {
         self.given
     }
 
-    /// Segments that are known to have arrived, without a hole.
+    /// Cumulatively acknowledged segments.
     pub(in super::super) fn acknowledged(&self) -> u32 {
-        self.board.una()
+        self.scoreboard.una()
     }
 
-    /// Segments that may be under way.
+    /// The congestion window, in segments.
     pub(in super::super) fn window(&self) -> f64 {
         self.control.window()
     }
 
-    /// When [`Sender::handle_timeout`] or [`Sender::poll_send`] is to be called again.
+    /// When to call [`Sender::handle_timeout`] or [`Sender::poll_send`] again.
     pub(in super::super) fn poll_timeout(&self) -> u64 {
         let waits_for_pace = self.has_something() && self.has_room();
         if waits_for_pace { self.rto_at_ns.min(self.paced_until_ns) } else { self.rto_at_ns }
     }
 
-    /// An acknowledgement arrives. Afterwards there may be something to send.
+    /// An acknowledgement arrives. Poll for segments to send afterwards.
     pub(in super::super) fn handle_ack(&mut self, ack: &Ack, now_ns: u64) {
         let rtt_ns = now_ns - ack.stamp.sent_at_ns;
         self.stats.rtt.add(rtt_ns);
         self.rto.sample(rtt_ns);
-        let una = self.board.una();
-        let fresh = if self.spec.sack { self.take_sack(ack) } else { self.take_reno(ack) };
-        let has_advanced = self.board.una() > una;
+        let una = self.scoreboard.una();
+        let fresh = if self.spec.sack { self.count_sacked(ack) } else { self.count_duplicates(ack) };
+        let has_advanced = self.scoreboard.una() > una;
         if has_advanced {
             self.duplicates = 0;
-            self.take_back(ack, now_ns);
+            self.undo_timeout(ack, now_ns);
             self.start_timer(now_ns);
         }
         self.delivered += fresh;
@@ -212,39 +212,39 @@ impl Sender {
                 acked: fresh,
                 rtt_ns,
                 is_full: self.is_full || !self.spec.validates_window,
-                is_recovering: self.found_by().is_some_and(|found_by| found_by != FoundBy::Timeout),
+                is_recovering: self.cause().is_some_and(|cause| cause != RecoveryCause::Timeout),
                 delivered: self.delivered - ack.stamp.delivered,
                 delivered_in_ns: now_ns - ack.stamp.delivered_at_ns,
                 is_round,
-                in_flight: self.board.pipe(),
+                in_flight: self.scoreboard.pipe(),
             });
         }
     }
 
-    /// The time of [`Sender::poll_timeout`] has come. Afterwards there may be something to send.
+    /// The time of [`Sender::poll_timeout`] has come. Poll for segments to send afterwards.
     pub(in super::super) fn handle_timeout(&mut self, now_ns: u64) {
         if now_ns < self.rto_at_ns {
             return;
         }
         self.stats.timeouts += 1;
-        let is_first = self.found_by() != Some(FoundBy::Timeout) || self.has_advanced_since();
-        self.timed_out = self.board.una();
+        let is_first = self.cause() != Some(RecoveryCause::Timeout) || self.has_advanced_since();
+        self.timed_out = self.scoreboard.una();
         if is_first && self.spec.detects_spurious {
             self.suspect = Some((now_ns, self.control.clone()));
         }
         self.control.timeout(self.flight(), is_first);
         if !self.spec.sack {
-            self.board.unguess_sacked(u32::MAX);
+            self.scoreboard.unguess_sacked(u32::MAX);
         }
-        self.board.lose_all();
+        self.scoreboard.mark_all_lost();
         self.duplicates = 0;
-        self.recovery = Some(Recovery { until: self.board.next(), found_by: FoundBy::Timeout });
+        self.recovery = Some(Recovery { until: self.scoreboard.next(), cause: RecoveryCause::Timeout });
         self.paced_until_ns = now_ns;
         self.rto.back_off();
         self.start_timer(now_ns);
     }
 
-    /// The number of the segment to be sent now, if one is, and its stamp.
+    /// The segment to send now, if any, and its stamp.
     pub(in super::super) fn poll_send(&mut self, now_ns: u64) -> Option<(u32, Stamp)> {
         if !self.has_something() {
             self.is_full = false;
@@ -260,22 +260,22 @@ impl Sender {
         if let Some(gap_ns) = self.control.gap_ns() {
             self.paced_until_ns = self.paced_until_ns.max(now_ns) + gap_ns;
         }
-        if self.board.pipe() == 0 {
-            // Time in which nothing was under way says nothing of the path.
+        if self.scoreboard.pipe() == 0 {
+            // An idle period is no sample of the path's rate.
             self.delivered_at_ns = now_ns;
         }
-        let seq = match self.board.send_lost() {
+        let seq = match self.scoreboard.send_lost() {
             Some(seq) => {
                 self.stats.resent += 1;
                 seq
             }
             None => {
                 self.stats.sent += 1;
-                self.board.send_new()
+                self.scoreboard.send_new()
             }
         };
-        // The first segment starts the timer anew where it is sent again: its acknowledgement is a round trip away.
-        if self.rto_at_ns == NEVER || seq == self.board.una() {
+        // A retransmission of the first segment restarts the timer: its acknowledgement is a round trip away.
+        if self.rto_at_ns == NEVER || seq == self.scoreboard.una() {
             self.start_timer(now_ns);
         }
         let stamp =
@@ -283,76 +283,76 @@ impl Sender {
         Some((seq, stamp))
     }
 
-    /// Whether something has arrived since the timer last ran out. RFC 5681, section 3.1, holds the threshold only
-    /// where the timer runs out for the same segment again: behind progress it is congestion anew, or a path that
-    /// loses much would be filled to the same threshold after each time-out. Without selective acknowledgements all
-    /// that was under way is sent again, and its time-outs are one.
+    /// Whether something was acknowledged since the last timeout. RFC 5681, section 3.1, keeps the threshold only if
+    /// the timer expires again for the same segment. After progress, a timeout is new congestion; otherwise a very
+    /// lossy path would refill to the same threshold after each timeout. Without SACK everything in flight is resent,
+    /// and its timeouts count as one.
     fn has_advanced_since(&self) -> bool {
-        self.spec.sack && self.board.una() > self.timed_out
+        self.spec.sack && self.scoreboard.una() > self.timed_out
     }
 
-    /// Segments that a loss is to be judged by. Behind a hole that is lost again and again much is outstanding that
-    /// has arrived: half of that may be more than the window, and a loss must not widen it.
+    /// The flight size for a window reduction. With a hole that is lost repeatedly, many outstanding segments have
+    /// already arrived; half of them may exceed the window, and a loss must not increase it.
     fn flight(&self) -> u32 {
-        let outstanding = self.board.outstanding();
+        let outstanding = self.scoreboard.outstanding();
         if self.spec.sack { outstanding.min(self.control.window().ceil() as u32) } else { outstanding }
     }
 
-    fn found_by(&self) -> Option<FoundBy> {
-        self.recovery.map(|recovery| recovery.found_by)
+    fn cause(&self) -> Option<RecoveryCause> {
+        self.recovery.map(|recovery| recovery.cause)
     }
 
     fn has_something(&self) -> bool {
-        self.board.n_lost() > 0 || self.board.next() < self.given
+        self.scoreboard.n_lost() > 0 || self.scoreboard.next() < self.given
     }
 
     fn has_room(&self) -> bool {
-        f64::from(self.board.pipe()) + 1.0 <= self.control.window()
+        f64::from(self.scoreboard.pipe()) + 1.0 <= self.control.window()
     }
 
-    /// RFC 6298, section 5: it runs while something is outstanding.
+    /// RFC 6298, section 5: the timer runs while segments are outstanding.
     fn start_timer(&mut self, now_ns: u64) {
-        let runs = self.board.outstanding() > 0;
+        let runs = self.scoreboard.outstanding() > 0;
         self.rto_at_ns = if runs { now_ns + self.rto.timeout_ns() } else { NEVER };
     }
 
-    /// How many segments have arrived by an acknowledgement with blocks.
-    fn take_sack(&mut self, ack: &Ack) -> u32 {
-        let mut fresh = self.board.acknowledge(ack.expected);
+    /// The number of segments that an acknowledgement with SACK blocks newly acknowledges.
+    fn count_sacked(&mut self, ack: &Ack) -> u32 {
+        let mut fresh = self.scoreboard.acknowledge(ack.expected);
         for (from, to) in ack.sack {
-            fresh += self.board.sack(from, to);
+            fresh += self.scoreboard.sack(from, to);
         }
         fresh
     }
 
-    /// The same without blocks: a duplicate says that some segment has arrived.
-    fn take_reno(&mut self, ack: &Ack) -> u32 {
-        let guessed = self.board.n_sacked();
-        let row = self.board.acknowledge(ack.expected);
+    /// The same without SACK: a duplicate reports one arrival.
+    fn count_duplicates(&mut self, ack: &Ack) -> u32 {
+        let guessed = self.scoreboard.n_sacked();
+        let row = self.scoreboard.acknowledge(ack.expected);
         if row > 0 {
-            // The first of the row fills the hole, the others are those that duplicates told of.
-            self.board.unguess_sacked(row - 1);
+            // The first segment fills the hole; duplicates have reported the others.
+            self.scoreboard.unguess_sacked(row - 1);
             return row - guessed.min(row - 1);
         }
-        // What was sent again for nothing is answered by duplicates too. They say nothing of what is sent after it.
+        // Unnecessary retransmissions cause duplicates too, which are no sign of a later loss.
         let is_of_repair =
-            self.found_by() == Some(FoundBy::Timeout) || ack.stamp.sent_at_ns < self.recovered_at_ns;
-        if ack.expected < self.board.una() || self.board.outstanding() == 0 || is_of_repair {
+            self.cause() == Some(RecoveryCause::Timeout) || ack.stamp.sent_at_ns < self.recovered_at_ns;
+        if ack.expected < self.scoreboard.una() || self.scoreboard.outstanding() == 0 || is_of_repair {
             return 0;
         }
         self.duplicates += 1;
-        self.board.guess_sacked(1);
-        self.board.n_sacked() - guessed
+        self.scoreboard.guess_sacked(1);
+        self.scoreboard.n_sacked() - guessed
     }
 
-    /// The first progress after a time-out tells by its timestamp which segment it answers: one that was sent before
-    /// says that nothing was lost but time.
-    fn take_back(&mut self, ack: &Ack, now_ns: u64) {
+    /// The first progress after a timeout shows by its timestamp which segment it acknowledges. A segment that was sent
+    /// before the timeout proves that the timeout was spurious.
+    fn undo_timeout(&mut self, ack: &Ack, now_ns: u64) {
         if let Some((at_ns, control)) = self.suspect.take()
             && ack.stamp.sent_at_ns < at_ns
         {
             self.control = control;
-            self.board.find_all();
+            self.scoreboard.clear_losses();
             self.end_recovery(now_ns);
         }
     }
@@ -362,28 +362,28 @@ impl Sender {
         self.recovered_at_ns = now_ns;
     }
 
-    /// What an acknowledgement says of losses.
+    /// Detects losses, and starts or ends a recovery.
     fn recover(&mut self, ack: &Ack, has_advanced: bool, now_ns: u64) {
-        let is_over = |recovery: &Recovery| self.board.una() >= recovery.until;
+        let is_over = |recovery: &Recovery| self.scoreboard.una() >= recovery.until;
         if self.recovery.as_ref().is_some_and(is_over) {
             self.end_recovery(now_ns);
         }
         let flight = self.flight();
         let is_lost = if self.spec.sack {
-            self.board.judge(DUPLICATES) > 0
+            self.scoreboard.detect_losses(DUPLICATES) > 0
         } else {
-            let is_partial = has_advanced && self.found_by() == Some(FoundBy::Loss);
+            let is_partial = has_advanced && self.cause() == Some(RecoveryCause::Loss);
             let is_third = self.duplicates == DUPLICATES && self.recovery.is_none();
             if is_partial || is_third {
-                self.board.lose_first();
+                self.scoreboard.mark_first_lost();
             }
             is_partial || is_third
         };
         if self.recovery.is_none() && (is_lost || ack.is_marked) {
             self.stats.recoveries += 1;
             self.control.loss(flight);
-            let found_by = if is_lost { FoundBy::Loss } else { FoundBy::Mark };
-            self.recovery = Some(Recovery { until: self.board.next(), found_by });
+            let cause = if is_lost { RecoveryCause::Loss } else { RecoveryCause::Mark };
+            self.recovery = Some(Recovery { until: self.scoreboard.next(), cause });
             if is_lost {
                 self.start_timer(now_ns);
             }

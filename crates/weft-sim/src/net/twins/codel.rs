@@ -1,40 +1,40 @@
-//! Controlled delay: the head is dropped when items have waited for too long, for too long.
+//! Controlled delay: drops the head once sojourn times stay too long.
 
 use std::collections::VecDeque;
 
 use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, ECN_CE, Item};
 
-/// In whose reading CoDel is run. They differ in arithmetic, and so in which packets they drop.
+/// The variant of CoDel. Variants differ in their arithmetic, and so in which packets they drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodelRules {
-    /// RFC 8289, section 5, with the interval over the root of the count rounded down to the nanosecond.
+    /// RFC 8289, section 5, with the interval over the square root of the count rounded down to a nanosecond.
     Rfc8289,
-    /// That of ns-3 and of Linux: time in units of 1024 ns, the inverse root in 16 bits by one step of Newton's method
-    /// for each drop, and *after* where the RFC has *at or after*.
+    /// ns-3 and Linux: time in units of 1024 ns, the inverse square root in 16 bits with one Newton step per drop, and
+    /// *after* where the RFC has *at or after*.
     Ns3,
-    /// That of the sfqCoDel for ns-2 of 2012, with which "Extending SDN to the Data Plane" was measured: what was
-    /// learned in the last 8 intervals counts, both for the first drop and for the ones that follow.
+    /// sfqCoDel for ns-2 of 2012, which "Extending SDN to the Data Plane" used: the state of the last 8 intervals
+    /// counts for the first drop and for the following ones.
     Sfq2012,
 }
 
 /// The parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelSpec {
-    /// How long an item may wait when all is well.
+    /// The acceptable sojourn time.
     pub target_ns: u64,
-    /// For how long items may wait longer.
+    /// How long sojourn times may exceed the target.
     pub interval_ns: u64,
-    /// As long as no more bytes wait than this, nothing is dropped.
+    /// Nothing is dropped while the backlog is at most this many bytes.
     pub mtu: u32,
-    /// In whose reading.
+    /// The variant.
     pub rules: CodelRules,
-    /// Mark items that can be marked instead of dropping them.
+    /// Mark ECN-capable items instead of dropping them.
     pub ecn: bool,
 }
 
-/// CoDel on one queue in order of arrival.
+/// CoDel on one FIFO queue.
 ///
-/// Source: RFC 8289. `limit_packets` bounds the backlog; what arrives beyond it is dropped.
+/// Source: RFC 8289. `limit_packets` bounds the backlog; packets that arrive at a full queue are dropped.
 #[derive(Clone, Debug)]
 pub struct Codel {
     spec: CodelSpec,
@@ -45,23 +45,23 @@ pub struct Codel {
     drops: Drops,
 }
 
-/// What CoDel remembers of a queue. Times are in the units of its rules; 0 of `above_at` is none.
+/// The state of CoDel. Times are in the units of the variant; `above_at` is 0 if unset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CodelState {
-    /// When items will have waited too long for a whole interval.
+    /// When sojourn times will have been too long for an interval.
     above_at: u64,
     /// When the next item is to be dropped.
     next_at: u64,
-    /// Drops since this state began.
+    /// Drops since this dropping state began.
     count: u32,
     count_before: u32,
     is_dropping: bool,
-    /// One over the root of `count`, as a fraction of 2^16.
+    /// The inverse square root of `count`, as a fraction of 2^16.
     root: u16,
 }
 
 impl Default for CodelSpec {
-    /// 5 ms and 100 ms (RFC 8289, sections 4.2 and 4.3), frames of Ethernet.
+    /// 5 ms and 100 ms (RFC 8289, sections 4.2 and 4.3), and Ethernet frames.
     fn default() -> Self {
         Self {
             target_ns: 5_000_000,
@@ -80,7 +80,7 @@ impl Default for CodelState {
 }
 
 impl Codel {
-    /// A queue for so many packets.
+    /// A queue with a limit of packets.
     pub fn new(spec: CodelSpec, limit_packets: u64) -> Self {
         Self {
             spec,
@@ -122,7 +122,7 @@ impl Discipline for Codel {
 }
 
 impl CodelState {
-    /// The item to be sent next. `pop` takes the head of the queue and says how many bytes are left behind it.
+    /// The next item to send. `pop` removes the queue's head and returns it with the remaining bytes.
     pub(super) fn dequeue(
         &mut self,
         spec: &CodelSpec,
@@ -132,7 +132,7 @@ impl CodelState {
     ) -> Option<Item> {
         let mut next = |state: &mut Self| {
             let popped = pop();
-            let is_late = state.judge(spec, popped.as_ref(), now_ns);
+            let is_late = state.is_late(spec, popped.as_ref(), now_ns);
             (popped.map(|(item, _)| item), is_late)
         };
         let now = spec.units(now_ns);
@@ -167,9 +167,9 @@ impl CodelState {
         head
     }
 
-    /// Whether items have waited for too long, for too long: `ok_to_drop` of the RFC.
+    /// Whether sojourn times are too long for an interval: `ok_to_drop` of the RFC.
     #[inline]
-    fn judge(&mut self, spec: &CodelSpec, popped: Option<&(Item, u64)>, now_ns: u64) -> bool {
+    fn is_late(&mut self, spec: &CodelSpec, popped: Option<&(Item, u64)>, now_ns: u64) -> bool {
         let Some((item, bytes_left)) = popped else {
             self.above_at = 0;
             return false;
@@ -192,7 +192,7 @@ impl CodelState {
         if spec.rules == CodelRules::Ns3 { now > self.above_at } else { now >= self.above_at }
     }
 
-    /// The first drop was made.
+    /// Starts the dropping state, after the first drop.
     fn begin(&mut self, spec: &CodelSpec, now: u64) {
         self.is_dropping = true;
         let learned = match spec.rules {
@@ -218,22 +218,23 @@ impl CodelState {
         self.newton();
     }
 
-    /// Whether the last drop was due no longer ago than so many intervals.
+    /// Whether the last drop was due within so many intervals.
     fn is_recent(&self, spec: &CodelSpec, now: u64, intervals: u64) -> bool {
         now < self.next_at + intervals * spec.units(spec.interval_ns)
     }
 
-    /// The interval over the root of the count: `control_law` of the RFC without its time.
+    /// The interval over the square root of the count: `control_law` of the RFC without the time.
     fn gap(&self, spec: &CodelSpec) -> u64 {
         if spec.rules == CodelRules::Ns3 {
             return (spec.units(spec.interval_ns) * (u64::from(self.root) << 16)) >> 32;
         }
-        // The root of the whole part of a square is the whole part of the root.
+        // The root of a square's integer part is the integer part of the root.
         let square = u128::from(spec.interval_ns) * u128::from(spec.interval_ns);
         (square / u128::from(self.count.max(1))).isqrt() as u64
     }
 
-    /// One step towards the inverse root of the count: x (3 - count x x) / 2, in 32 bits, of which 16 are kept.
+    /// A Newton step towards the inverse square root of the count: x (3 - count x x) / 2, in 32 bits, of which 16 are
+    /// kept.
     fn newton(&mut self) {
         let root = u64::from(self.root) << 16;
         let square = (root * root) >> 32;
@@ -243,12 +244,12 @@ impl CodelState {
 }
 
 impl CodelSpec {
-    /// A time in the units of the rules.
+    /// A time in the units of the variant.
     fn units(&self, ns: u64) -> u64 {
         if self.rules == CodelRules::Ns3 { ns >> 10 } else { ns }
     }
 
-    /// Marks an item instead of dropping it, if it can be marked.
+    /// Marks an item instead of dropping it, if it is ECN-capable.
     fn marks(&self, head: &mut Option<Item>) -> bool {
         match head {
             Some(item) if self.ecn && item.ecn != 0 => {
@@ -266,7 +267,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Items of 1500 bytes come every `in_us`, one leaves every `out_us`; gives the times of drops, in milliseconds.
+    /// Items of 1500 bytes arrive every `in_us` and leave every `out_us`. Returns the times of drops, in milliseconds.
     fn drops_at(spec: CodelSpec, in_us: u64, out_us: u64, ms: u64) -> Vec<f64> {
         let mut codel = Codel::new(spec, 100_000);
         let (mut arrival, mut departure, mut id) = (0, 0, 0);
@@ -287,10 +288,10 @@ mod tests {
         times
     }
 
-    /// RFC 8289, section 5.3: drops come an interval after the wait was too long, then an interval over the root of
-    /// their count apart.
+    /// If this fails, drop times do not match RFC 8289, section 5.3: an interval after sojourn times became too long,
+    /// then at intervals over the square root of the count.
     #[test]
-    fn drops_are_spaced_by_the_root_of_their_count() {
+    fn drops_follow_inverse_square_root() {
         let times = drops_at(CodelSpec::default(), 1000, 1200, 2000);
         assert!(times[0] > 125.0 && times[0] < 135.0, "{}", times[0]);
         let mut due = times[0];
@@ -300,21 +301,21 @@ mod tests {
         }
     }
 
-    /// A program whose arithmetic is that of ns-3 would be compared with a twin whose is not: 12 Mbit/s into 10 Mbit/s
-    /// drop more with Newton's roots than with exact ones, and from the third drop on at other times.
+    /// If this fails, a program with ns-3's arithmetic is compared with a twin of other arithmetic. 12 Mbit/s into 10
+    /// Mbit/s drop more with Newton's roots than with exact ones, and at other times from the third drop on.
     #[test]
-    fn the_arithmetic_decides_which_items_are_dropped() {
+    fn arithmetic_decides_the_drops() {
         let exact = drops_at(CodelSpec::default(), 1000, 1200, 3000);
         let newton = drops_at(CodelSpec { rules: CodelRules::Ns3, ..CodelSpec::default() }, 1000, 1200, 3000);
         assert!(newton.len() > exact.len(), "{} {}", newton.len(), exact.len());
-        // The first step of Newton's gives a half for the root of a half.
+        // Newton's first step gives 1/2 for the root of 1/2.
         let second = |times: &[f64]| times[2] - times[1];
         assert!((second(&exact) - 70.7).abs() < 1.3 && (second(&newton) - 50.0).abs() < 1.3);
     }
 
-    /// What never waits for too long is never dropped, however fast it comes; and what can be marked is marked.
+    /// If this fails, a queue with short sojourn times drops, or an ECN-capable item is dropped instead of marked.
     #[test]
-    fn good_queues_and_marks_lose_nothing() {
+    fn good_queue_loses_nothing() {
         for rules in [CodelRules::Rfc8289, CodelRules::Ns3, CodelRules::Sfq2012] {
             let spec = CodelSpec { rules, ..CodelSpec::default() };
             assert!(drops_at(spec, 1200, 1200, 3000).is_empty());
@@ -323,9 +324,9 @@ mod tests {
         }
     }
 
-    /// RFC 8289, section 4.4 and 4.5: the constants that are not to be tuned.
+    /// If this fails, constants differ from RFC 8289, sections 4.4 and 4.5.
     #[test]
-    fn constants_are_those_of_the_rfc() {
+    fn constants_match_rfc_8289() {
         let spec = CodelSpec::default();
         assert_eq!((spec.target_ns, spec.interval_ns), (5 * MS, 100 * MS));
     }

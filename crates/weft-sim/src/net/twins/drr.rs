@@ -1,4 +1,4 @@
-//! Deficit round robin: turns by bytes.
+//! Deficit round robin.
 
 use std::collections::VecDeque;
 
@@ -6,9 +6,9 @@ use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, It
 
 /// Fair queueing by bytes.
 ///
-/// A flow's queue is its number modulo the number of queues. A queue in turn sends as long as its packets fit what it
-/// is owed; then it is owed `quantum` more, and the next one has its turn. A queue that runs empty is owed nothing.
-/// When more than `limit_packets` wait, the last packet of the queue with the most bytes is dropped, of two that with
+/// A flow's queue is its number modulo the number of queues. A queue sends while its packets fit its deficit; then the
+/// deficit grows by `quantum`, and the next queue has its turn. An empty queue loses its deficit. When more than
+/// `limit_packets` are queued, the last packet of the queue with the most bytes is dropped; on a tie, of the one with
 /// the lower number. Source: Shreedhar and Varghese, SIGCOMM 1995; the choice of the victim is McKenney's.
 #[derive(Clone, Debug)]
 pub struct Drr {
@@ -28,10 +28,10 @@ struct Queue {
 }
 
 impl Drr {
-    /// So many queues, each with a quantum of so many bytes.
+    /// A number of queues, with a quantum in bytes.
     ///
     /// # Panics
-    /// If there is to be no queue, or nothing is owed.
+    /// If the number of queues or the quantum is 0.
     pub fn new(n_queues: u32, quantum: u32, limit_packets: u64) -> Self {
         assert!(n_queues > 0 && quantum > 0, "a flow has a queue, and a queue is owed something");
         Self {
@@ -108,9 +108,9 @@ impl Discipline for Drr {
 mod tests {
     use super::*;
 
-    /// A flow of large packets would get more than one of small ones, or one that was idle more than one that was not.
+    /// If this fails, flows of large packets, or flows after a pause, get more than others.
     #[test]
-    fn shares_differ_by_no_more_than_a_quantum_and_a_packet() {
+    fn shares_differ_within_a_quantum() {
         let mut drr = Drr::new(16, 1514, 10_000);
         let lens = [64, 700, 1514];
         let mut sent = [0u64; 3];
@@ -126,9 +126,9 @@ mod tests {
         }
     }
 
-    /// Who fills the queue would push out those who do not.
+    /// If this fails, a flow that fills the queue pushes out the others.
     #[test]
-    fn the_longest_queue_pays() {
+    fn longest_queue_is_dropped() {
         let mut drr = Drr::new(16, 1514, 4);
         for (id, flow) in [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)] {
             drr.enqueue(Item { id, flow, len: 100, ..Item::default() }, 0);

@@ -1,10 +1,10 @@
-//! First in, first out; what does not fit is dropped.
+//! First in, first out, with tail drop.
 
 use std::collections::VecDeque;
 
 use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
 
-/// A queue in order of arrival with a limit of packets: what arrives when it is full is dropped.
+/// A FIFO queue with a packet limit: packets that arrive at a full queue are dropped.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     items: VecDeque<Item>,
@@ -14,7 +14,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// A queue for so many packets.
+    /// A queue with this packet limit.
     pub fn new(limit_packets: u64) -> Self {
         Self { items: VecDeque::new(), limit_packets, backlog: Backlog::default(), drops: Drops::default() }
     }

@@ -1,17 +1,17 @@
-//! Flow queueing with CoDel.
+//! Fair queueing with CoDel.
 
 use std::collections::VecDeque;
 
 use super::codel::{CodelSpec, CodelState};
 use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
 
-/// Packets that are dropped at once when the queue is full: no more than this, and no more than half of the longest
-/// (RFC 8290, section 4.1).
+/// Maximum number of packets dropped at once from a full queue; and no more than half of the longest queue (RFC 8290,
+/// section 4.1).
 const BATCH: usize = 64;
 
-/// Flow queueing with CoDel on each queue. Source: RFC 8290.
+/// Fair queueing with CoDel on each queue. Source: RFC 8290.
 ///
-/// A flow's queue is its number modulo the number of queues. Whether few bytes wait is asked of each queue by itself.
+/// A flow's queue is its number modulo the number of queues. CoDel's MTU check uses each queue's own backlog.
 #[derive(Clone, Debug)]
 pub struct FqCodel {
     spec: CodelSpec,
@@ -34,11 +34,11 @@ struct Queue {
 }
 
 impl FqCodel {
-    /// So many queues, each with a quantum of so many bytes. Section 4.1.3 and 5.2 of the RFC have 1024 queues, a
-    /// quantum of 1514 bytes and 10240 packets.
+    /// A number of queues, with a quantum in bytes. RFC 8290, sections 4.1.3 and 5.2, has 1024 queues, a quantum of
+    /// 1514 bytes and 10240 packets.
     ///
     /// # Panics
-    /// If there is to be no queue, or a quantum of nothing.
+    /// If the number of queues or the quantum is 0.
     pub fn new(spec: CodelSpec, n_queues: u32, quantum: u32, limit_packets: u64) -> Self {
         assert!(n_queues > 0 && quantum > 0, "a flow has a queue, and a queue has credit");
         Self {
@@ -53,7 +53,7 @@ impl FqCodel {
         }
     }
 
-    /// Drops from the head of the queue with the most bytes, of two the one with the lower number.
+    /// Drops from the head of the queue with the most bytes; on a tie, of the one with the lower number.
     fn make_room(&mut self) {
         let longest = (0..self.queues.len()).rev().max_by_key(|number| self.queues[*number].bytes);
         let Some(number) = longest else { return };
@@ -107,7 +107,7 @@ impl Discipline for FqCodel {
                 *credit -= i64::from(item.len);
                 return Some(item);
             }
-            // An empty new queue becomes an old one, so that it is no new one again before others had their turn.
+            // An empty new queue becomes an old one, so that it cannot be new again before the others had their turn.
             list.pop_front();
             if is_new {
                 self.old.push_back(number);
@@ -138,23 +138,23 @@ mod tests {
         core::iter::from_fn(|| queue.dequeue(0)).map(|item| item.id).collect()
     }
 
-    /// A flow that sends little would wait behind one that sends much: RFC 8290, section 1.2.
+    /// If this fails, a sparse flow waits behind a bulk flow: RFC 8290, section 1.2.
     #[test]
-    fn sparse_flows_go_first_and_others_share_by_bytes() {
+    fn sparse_flow_goes_first() {
         let mut queue = FqCodel::new(CodelSpec::default(), 1024, 1514, 10_240);
         (0..3).for_each(|id| queue.enqueue(item(id, 1, 1500), 0));
         (3..9).for_each(|id| queue.enqueue(item(id, 2, 750), 0));
         let mut order = vec![queue.dequeue(0).unwrap().id];
         queue.enqueue(item(9, 3, 100), 0);
         order.extend(drain(&mut queue));
-        // Flow 1 has 14 bytes left and goes on, then 2 with three packets, then the new one, and so on by turns.
+        // Flow 1 has 14 bytes of deficit left and goes on, then flow 2 with three packets, then the new one, and so on.
         assert_eq!(order, [0, 1, 3, 4, 5, 9, 2, 6, 7, 8]);
         assert_eq!(queue.backlog(), Backlog::default());
     }
 
-    /// A full queue would drop what just came, and not what the flow with the most bytes had queued: section 4.1.
+    /// If this fails, a full queue drops the arriving packet instead of the longest flow's packets: section 4.1.
     #[test]
-    fn the_fullest_queue_loses_half_from_its_head() {
+    fn fullest_queue_drops_half() {
         let mut queue = FqCodel::new(CodelSpec::default(), 1024, 1514, 10);
         (0..9).for_each(|id| queue.enqueue(item(id, 1, 1000), 0));
         queue.enqueue(item(9, 2, 1000), 0);

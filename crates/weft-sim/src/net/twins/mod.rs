@@ -1,8 +1,8 @@
 //! Well-known disciplines, written by hand in Rust from their RFCs and papers.
 //!
-//! They are what the simulator's experiments run, and independent twins for queue programs: a program and its twin must
-//! drop the same items at the same times, and the twin is the yardstick for the program's speed. So they are written
-//! plainly, each for itself.
+//! The simulator's experiments run them. They are also independent twins of queue programs: a program and its twin must
+//! drop the same items at the same times, and the twin is the benchmark for the program's speed. So each is plain and
+//! self-contained.
 
 mod codel;
 mod drr;

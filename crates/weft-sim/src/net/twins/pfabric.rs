@@ -1,25 +1,25 @@
-//! pFabric: the flow that is nearest to its end goes first.
+//! pFabric: shortest remaining flow first.
 
 use std::collections::VecDeque;
 
 use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
 use crate::net::tournament::{NEVER, Tournament};
 
-/// The most urgent flow first, and of it the earliest packet; what does not fit is taken from the least urgent flow.
+/// Sends the earliest packet of the most urgent flow. When full, drops from the least urgent flow.
 ///
-/// A flow is as urgent as the least `remaining` of its packets that wait; of two alike the one that came to it first
-/// goes first. When more than `limit_bytes` wait, the last packet of the least urgent flow is dropped. Source: Alizadeh
-/// et al., SIGCOMM 2013; the victim is that of the design's program.
+/// The urgency of a flow is the least `remaining` of its queued packets; on a tie the flow that reached it first is
+/// more urgent. When more than `limit_bytes` are queued, the last packet of the least urgent flow is dropped. Source:
+/// Alizadeh et al., SIGCOMM 2013; the victim is that of the design's program.
 ///
-/// Flow numbers are places: the memory is that of the largest number.
+/// Flow numbers are indexes: the memory grows with the largest number.
 #[derive(Clone, Debug)]
 pub struct Pfabric {
     flows: Vec<Flow>,
-    /// By `remaining`, then by when it became so: the least is the most urgent.
+    /// By `remaining`, then by the time of the last change: the least is the most urgent.
     urgent: Tournament,
-    /// By `remaining` from above.
+    /// By descending `remaining`.
     patient: Tournament,
-    /// Counts the changes of urgency.
+    /// The number of urgency changes.
     changes: u32,
     limit_bytes: u64,
     backlog: Backlog,
@@ -33,7 +33,7 @@ struct Flow {
 }
 
 impl Pfabric {
-    /// A queue for so many bytes. The paper has twice the product of rate and round trip, 36 KB.
+    /// A queue with this byte limit. The paper has twice the bandwidth-delay product, 36 KB.
     pub fn new(limit_bytes: u64) -> Self {
         Self {
             flows: Vec::new(),
@@ -46,7 +46,7 @@ impl Pfabric {
         }
     }
 
-    /// The flow has this urgency now, or nothing waits of it.
+    /// Sets the urgency of a flow; `None` if it has no queued packets.
     fn rank(&mut self, number: usize, least: Option<u32>) {
         let (urgent, patient) = match least {
             None => (NEVER, NEVER),
@@ -61,7 +61,7 @@ impl Pfabric {
         self.patient.set(number, patient);
     }
 
-    /// An item has left this flow.
+    /// An item of this flow has left.
     fn left(&mut self, number: usize, item: &Item) {
         self.backlog.remove(item);
         let flow = &self.flows[number];
@@ -118,9 +118,10 @@ mod tests {
     use super::*;
     use weft_core::rng::Rng;
 
-    /// Another flow than the most urgent would be sent from, or another than the least urgent would lose.
+    /// If this fails, the queue sends from a flow that is not the most urgent, or drops from one that is not the least
+    /// urgent.
     #[test]
-    fn flow_packet_and_victim_are_those_of_a_walk_through_all() {
+    fn pfabric_matches_full_walk() {
         let mut rng = Rng::from_seed(2);
         let mut queue = Pfabric::new(36_000);
         let mut waiting: Vec<Item> = Vec::new();

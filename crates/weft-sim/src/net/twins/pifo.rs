@@ -1,18 +1,18 @@
-//! Push in, first out: the item with the least rank goes first.
+//! Push in, first out: the item with the least rank leaves first.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
 
-/// A queue in order of rank, equal ones as they came, on a binary heap; when it is full, the last in that order is
-/// dropped, after a look at all.
+/// A queue in order of rank, on a binary heap; equal ranks leave in order of arrival. When it is full, the last item in
+/// that order is dropped, after a linear search.
 ///
 /// Source: Sivaraman et al., "Programmable Packet Scheduling at Line Rate", SIGCOMM 2016. The rank is a function of the
-/// item, so that it is SRPT with `remaining`, strict priority with `class`.
+/// item: `remaining` gives SRPT, `class` strict priority.
 #[derive(Clone, Debug)]
 pub struct Pifo {
-    /// Rank, number in order of arrival, place among the items.
+    /// Rank, arrival number, index into the items.
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
     items: Vec<Item>,
     free: Vec<u32>,
@@ -24,7 +24,7 @@ pub struct Pifo {
 }
 
 impl Pifo {
-    /// A queue for so many packets, in order of this rank.
+    /// A queue with this rank function and packet limit.
     pub fn new(rank: fn(&Item) -> u64, limit_packets: u64) -> Self {
         Self {
             heap: BinaryHeap::new(),
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
     use weft_core::rng::Rng;
 
-    /// Something would go before what has a lower rank, or before what came earlier with the same.
+    /// If this fails, an item leaves before one with a lower rank, or before an earlier one with the same rank.
     #[test]
-    fn the_least_rank_goes_first_and_equals_as_they_came() {
+    fn equal_ranks_leave_in_order() {
         let mut rng = Rng::from_seed(4);
         let mut queue = Pifo::new(|item| u64::from(item.remaining), 900);
         let mut waiting: Vec<(u32, u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Fair queueing by packets, with CoDel on each queue: the discipline of the three configurations of "Extending SDN to
+//! Fair queueing by packets with CoDel on each queue: the discipline of the three configurations of "Extending SDN to
 //! the Data Plane".
 
 use std::collections::VecDeque;
@@ -8,18 +8,17 @@ use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, It
 
 /// Fair queueing by packets with CoDel on each queue.
 ///
-/// A flow's queue is its number modulo the number of queues. Queues take turns, a packet each; one that had nothing
-/// goes first when it has something again, once, and stays in turn for a round when it runs empty, so that it gains
-/// nothing by that. Whether few bytes wait is asked of all queues together. What arrives beyond `limit_packets` is
-/// dropped.
+/// A flow's queue is its number modulo the number of queues. Queues take turns of one packet. A queue that becomes
+/// non-empty goes first once. It stays in turn for a round when it becomes empty, so that this gives no advantage.
+/// CoDel's MTU check uses the backlog of all queues. Packets beyond `limit_packets` are dropped.
 ///
-/// Source: the scheme of Nichols for ns-2 of 2012, as Sivaraman et al. used it (HotNets 2013): one queue with a target
-/// of 5 ms is *CoDel+FCFS*, 1024 are *CoDel+FQ*, and with a target of 1000 s *Bufferbloat+FQ*.
+/// Source: Nichols' ns-2 code of 2012, as Sivaraman et al. used it (HotNets 2013). One queue with a target of 5 ms is
+/// *CoDel+FCFS*, 1024 queues are *CoDel+FQ*, and with a target of 1000 s *Bufferbloat+FQ*.
 #[derive(Clone, Debug)]
 pub struct SfqCodel {
     spec: CodelSpec,
     queues: Vec<Queue>,
-    /// Queues in turn that had nothing before, and the others.
+    /// The queues in turn that were empty before, and the others.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     limit_packets: u64,
@@ -35,14 +34,14 @@ struct Queue {
 }
 
 impl SfqCodel {
-    /// So many queues, each with this target.
+    /// A number of queues with this target.
     ///
     /// # Panics
-    /// If there is to be no queue.
+    /// If there are no queues.
     pub fn new(n_queues: u32, target_ns: u64, limit_packets: u64) -> Self {
         assert!(n_queues > 0, "a flow has a queue");
         Self {
-            // It begins with what 2012 took for the largest packet; what is larger raises it.
+            // The initial MTU is 2012's; larger packets raise it.
             spec: CodelSpec { target_ns, mtu: 256, rules: CodelRules::Sfq2012, ..CodelSpec::default() },
             queues: vec![Queue::default(); n_queues as usize],
             new: VecDeque::new(),
@@ -83,12 +82,12 @@ impl Discipline for SfqCodel {
             let pop = || {
                 let item = items.pop_front()?;
                 backlog.remove(&item);
-                // A queue that is empty now is none that waits.
+                // Now that it is empty, this queue has no backlog.
                 Some((item, if items.is_empty() { 0 } else { backlog.bytes }))
             };
             let item = state.dequeue(&self.spec, now_ns, pop, &mut self.drops);
             if item.is_none() {
-                // Its last item was dropped: it is new when it has one again.
+                // Its last item was dropped: the next one makes it a new queue.
                 *is_in_turn = false;
                 continue;
             }
@@ -114,9 +113,9 @@ mod tests {
         Item { id, flow, len: 1000, ..Item::default() }
     }
 
-    /// A flow that sends more would get more.
+    /// If this fails, a flow that sends more gets more.
     #[test]
-    fn queues_take_turns_by_packets() {
+    fn queues_alternate_by_packets() {
         let mut sfq = SfqCodel::new(1024, 1_000_000_000_000, 1000);
         (0..6).for_each(|id| sfq.enqueue(item(1, id), 0));
         (6..8).for_each(|id| sfq.enqueue(item(2, id), 0));
@@ -125,24 +124,24 @@ mod tests {
         assert_eq!(sfq.backlog(), Backlog::default());
     }
 
-    /// A flow that had nothing goes first, once; and one that ran empty gains nothing by it.
+    /// If this fails, a new flow does not go first once, or a flow gains by becoming empty.
     #[test]
-    fn what_is_new_goes_first_once() {
+    fn new_queue_goes_first_once() {
         let mut sfq = SfqCodel::new(1024, 1_000_000_000_000, 1000);
         (0..4).for_each(|id| sfq.enqueue(item(1, id), 0));
         (4..8).for_each(|id| sfq.enqueue(item(2, id), 0));
         let mut out = vec![sfq.dequeue(0).unwrap().id, sfq.dequeue(0).unwrap().id];
         sfq.enqueue(item(3, 8), 0);
         out.extend((0..2).map(|_| sfq.dequeue(0).unwrap().id));
-        // Flow 3 ran empty, and is in turn until it is passed over.
+        // Flow 3 is empty, and stays in turn until the round passes it.
         sfq.enqueue(item(3, 9), 0);
         out.extend(core::iter::from_fn(|| sfq.dequeue(0)).map(|item| item.id));
         assert_eq!(out, [0, 4, 8, 1, 5, 9, 2, 6, 3, 7]);
     }
 
-    /// With one queue all wait in order of arrival, and with the target of Bufferbloat nothing is dropped.
+    /// If this fails, one queue is not FIFO, or the Bufferbloat target drops packets.
     #[test]
-    fn the_two_numbers_make_the_configurations() {
+    fn two_numbers_make_configurations() {
         let dropped = |queues, target_ns| {
             let mut sfq = SfqCodel::new(queues, target_ns, 1_000_000);
             let mut n = 0;

@@ -13,7 +13,7 @@ use crate::stdout;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weft_api::{RecordRequest, Recording, TakeRequest};
+use weft_api::{EndRecordingRequest, RecordRequest, Recording};
 
 /// The interval between requests for the node's progress.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -67,7 +67,7 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
         }
     }
     progress.iter().for_each(Progress::clear);
-    let Some(text) = client.take_recording(&TakeRequest { link: link.clone() })? else {
+    let Some(text) = client.take_recording(&EndRecordingRequest { link: link.clone() })? else {
         return Err(Fault::environment(format!("link `{link}` is gone, and its recording with it")));
     };
     recording_file::write(file, &text)?;

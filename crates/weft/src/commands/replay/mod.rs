@@ -24,7 +24,7 @@ use report::Report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft_api::Answer;
+use weft_api::QueryResult;
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash::HashKey;
 use weft_core::{Interval, Time};
@@ -184,7 +184,7 @@ impl<'a> Tables<'a> {
     }
 
     /// The answers of the tables.
-    fn ask(&self, questions: &[String], now: Time) -> Result<Vec<Answer>, Fault> {
+    fn ask(&self, questions: &[String], now: Time) -> Result<Vec<QueryResult>, Fault> {
         let mut answers = Vec::new();
         for text in questions {
             let asked = ask((self.network, self.sources), &self.store, text, now);

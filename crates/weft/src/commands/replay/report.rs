@@ -7,7 +7,7 @@ use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weft_api::Answer;
+use weft_api::QueryResult;
 use weft_core::Interval;
 use weft_core::abi::Counters;
 use weft_engine::packet::stats::{PacketChainStats, PacketStats};
@@ -31,7 +31,7 @@ pub(super) struct Report<'n> {
     /// The files of lines, if they are known.
     pub(super) lines: Option<DefinitionFiles<'n>>,
     /// The answers of the queries at the end.
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<QueryResult>,
 }
 
 /// The report of a capture.

@@ -9,7 +9,7 @@ use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use weft_core::rng::Rng;
 use weft_engine::queue::Packet;
-use weft_sim::net::{Got, Offered, offer};
+use weft_sim::net::{FlowResult, OfferedFlow, offer};
 
 const S: u64 = 1_000_000_000;
 /// The interval in which the flows are measured, in nanoseconds.
@@ -22,7 +22,7 @@ const BESIDE: [(&str, f64); 2] = [("trickle", 0.01), ("steady", 0.4)];
 /// What a queue gave to each of these flows.
 struct FloodResult {
     queue: String,
-    got: Vec<Got>,
+    got: Vec<FlowResult>,
 }
 
 pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
@@ -32,11 +32,19 @@ pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
     };
     let programs = Program::chosen(None, &names)?;
     let found: Vec<FloodResult> = programs.iter().map(|program| victim_result(program, args.rate)).collect();
-    stdout::print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
+    stdout::print(&if args.json {
+        format!(
+            "{:#}\
+",
+            data(&found)
+        )
+    } else {
+        text(&found, args.rate)
+    })
 }
 
 /// Offers twice the link's rate, in its own class and message; its deadline is far away.
-fn flood(rate: u64) -> Offered {
+fn flood(rate: u64) -> OfferedFlow {
     let packet = Packet {
         flow: 1,
         src: 1,
@@ -47,11 +55,11 @@ fn flood(rate: u64) -> Offered {
         slack_ns: S as i64,
         ..Packet::default()
     };
-    Offered { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
+    OfferedFlow { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
 }
 
 /// Another flow from another host, in the class with priority, with little left to send and little time.
-fn victim(rate: u64, part: f64) -> Offered {
+fn victim(rate: u64, part: f64) -> OfferedFlow {
     let packet = Packet {
         flow: 2,
         src: 2,
@@ -62,7 +70,7 @@ fn victim(rate: u64, part: f64) -> Offered {
         slack_ns: S as i64 / 10,
         ..Packet::default()
     };
-    Offered { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
+    OfferedFlow { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
 }
 
 fn victim_result(program: &Program, rate: u64) -> FloodResult {
@@ -75,11 +83,11 @@ fn victim_result(program: &Program, rate: u64) -> FloodResult {
 }
 
 /// The share of its request that a flow got.
-fn share(got: &Got) -> f64 {
+fn share(got: &FlowResult) -> f64 {
     got.sent as f64 / got.offered.max(1) as f64
 }
 
-fn ms(got: &Got, percentile: f64) -> f64 {
+fn ms(got: &FlowResult, percentile: f64) -> f64 {
     got.waits.percentile(percentile) as f64 / 1e6
 }
 
@@ -105,14 +113,16 @@ fn text(found: &[FloodResult], rate: u64) -> String {
         table.row(row);
     }
     format!(
-        "beside a flood of twice the link, {}: a trickle of 1 % of it, and a steady flow of 40 %\n\n{}",
+        "beside a flood of twice the link, {}: a trickle of 1 % of it, and a steady flow of 40 %\
+\
+{}",
         rate_text(rate),
         table.render()
     )
 }
 
 fn data(found: &[FloodResult]) -> Value {
-    let of = |got: &Got| {
+    let of = |got: &FlowResult| {
         json!({
             "offered": got.offered,
             "sent": got.sent,

@@ -21,7 +21,7 @@ use crate::recording_file::{self, LinkSetup};
 use crate::signals::{self, Request};
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
-    COMPARISONS, Comparison, Configuration, LinkKind, Outcome, made_trace, newreno_of_2013,
+    COMPARISONS, Comparison, Configuration, LinkKind, Outcome, newreno_of_2013, synthetic_trace,
 };
 use weft_sim::net::{SenderSpec, Trace};
 
@@ -151,7 +151,7 @@ fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiv
 
 fn run_one(job: &Job, context: &JobContext<'_>) -> JobResult {
     let trace = (job.comparison.link == LinkKind::Lte).then(|| match context.traces {
-        [] => made_trace(job.seed, 0, job.seconds),
+        [] => synthetic_trace(job.seed, 0, job.seconds),
         traces => traces[job.seed as usize % traces.len()].clone(),
     });
     let run = |queue| job.comparison.run(queue, trace, context.sender, job.seed, job.seconds);

@@ -1,11 +1,11 @@
-//! What a tag walk does not put in a slot of its own: lists, entries of maps, and whether a message is there.
+//! Finds values without a slot of their own: lists, map entries, and the presence of messages.
 //!
-//! A program that asks for none of them has no such walk. One that does has its payload walked a second time, beside
-//! the [`Walk`] of its columns; each element is a message with columns, which a `Walk` of its own reads.
+//! Only programs that read such values have this walk. It passes over the payload a second time, after the [`Walk`] of
+//! the columns. Each element is a message with columns, which has a `Walk` of its own.
 //!
-//! What a decoder would find is found here as well: occurrences of the messages around a list are merged, so their
-//! lists follow one another; numbers may be packed or not, and both in one message; of the entries of a map with one
-//! key the last counts; a member of a oneof takes along what the displaced members held.
+//! The result is what a decoder would find. Occurrences of the enclosing messages are merged, so their lists are
+//! concatenated. Numbers may be packed or not, even both in one message. Of map entries with the same key, the last one
+//! counts. A member of a oneof clears what the displaced members held.
 
 use super::walk::{
     Op, Walk, WalkBuilder, WalkError, check_utf8, closed_values, fields_along, read_number, wire_type,
@@ -17,85 +17,86 @@ use weft_core::inputs::InputSet;
 use weft_core::list::{self, EntryKey, ListCell};
 use weft_core::schema::{Field, FieldKind, Presence, Schema};
 
-/// Collects what a walk over lists looks for.
+/// Collects the values that a walk over lists reads.
 #[derive(Debug)]
 pub struct ListsBuilder<'s> {
     schema: &'s Schema,
     /// Message types by path. The root is first; a child comes after its parent.
     drafts: Vec<Draft>,
-    wanted: Vec<Wanted>,
-    /// The slots in use.
+    selectors: Vec<Selector>,
+    /// The used slots.
     mask: InputSet,
 }
 
-/// A compiled walk over the lists of one message type. It is immutable and cheap to share.
+/// A compiled walk over the lists of a message type. It is immutable and cheap to share.
 #[derive(Clone, Debug)]
 pub struct Lists {
-    /// One per message on the way to something. The root is first.
+    /// One node per enclosing message of a value. The root is first.
     nodes: Box<[Node]>,
-    wanted: Box<[Wanted]>,
+    selectors: Box<[Selector]>,
     /// The slots that the walk fills.
     mask: InputSet,
 }
 
-/// Something that is looked for.
+/// A value that the walk reads.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct Selector {
     slot: u8,
     kind: Kind,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Whether a message is there.
+    /// The presence of a message.
     Presence,
     /// The elements of a list.
     Elements { element: Element, n_members: usize, max: u64 },
     /// The entries of a map.
     Entries { entry: Entry, n_members: usize, max: u64 },
     /// The value of the entry with this key.
-    Value { entry: Entry, wanted: EntryKey },
+    Value { entry: Entry, wanted_key: EntryKey },
 }
 
-/// How an entry of a map is read: its members, and behind them its key.
+/// How to read an entry of a map: its members, then its key.
 #[derive(Clone, Debug)]
 struct Entry {
     walk: Walk,
     /// The members that are never absent.
     implicit: InputSet,
     key: Op,
-    /// The values of a value of a closed enum: an entry with another one is an unknown field of the message around.
+    /// The values of a closed enum that is the map's value. An entry with another value is an unknown field of the
+    /// message.
     closed: Option<Box<[i32]>>,
 }
 
-/// How an element is read.
+/// How to read an element.
 #[derive(Clone, Debug)]
 enum Element {
-    /// It is a number, text or bytes itself; of a closed enum, one of these values.
+    /// A number, text or bytes; of a closed enum, one of these values.
     Scalar(Op, Option<Box<[i32]>>),
-    /// It is a message, and its members are columns; the second are those that are never absent.
+    /// A message whose members are columns, and the members that are never absent.
     Message(Walk, InputSet),
 }
 
-/// The known fields of one message type on one path.
+/// The known fields of a message type on one path.
 #[derive(Clone, Debug)]
 struct Node {
     actions: BTreeMap<u32, Action>,
     depth: usize,
 }
 
-/// What to do at a known field.
+/// The action at a known field.
 #[derive(Clone, Debug, Default)]
 struct Action {
-    /// What the field gives: indices into [`Lists::wanted`].
+    /// The values that the field is part of: indexes into [`Lists::selectors`].
     gives: Vec<usize>,
-    /// The node of a message that something is in.
+    /// The node of a message that contains values.
     child: Option<usize>,
-    /// What it takes away, as a member of a oneof.
+    /// The values that it clears, as a member of a oneof.
     clears: Vec<usize>,
-    /// Its elements stand one behind the other in one field.
+    /// Its elements are packed into one field.
     is_packed: bool,
-    /// The values of a member of a oneof whose enum is closed: with another one it is an unknown field.
+    /// The values of a oneof member's closed enum. With another value the field is an unknown field.
     closed: Option<Box<[i32]>>,
 }
 
@@ -104,34 +105,34 @@ struct Draft {
     message: usize,
     parent: usize,
     depth: usize,
-    /// What is known of fields, by number: what they give, and the draft of the message in them.
+    /// The fields by number: the values that they are part of, and the draft of their message.
     fields: BTreeMap<u32, (Vec<usize>, Option<usize>)>,
 }
 
-/// What has been found so far, by index into [`Lists::wanted`].
+/// The values found so far, by index into [`Lists::selectors`].
 #[derive(Clone, Debug, Default)]
-struct Found {
-    /// How many elements, or entries with different keys; of a presence or a value, whether there is one.
+struct ListState {
+    /// Number of elements, or of entries with different keys; for a presence or a map value, 0 or 1.
     n: u64,
-    /// The cells of elements: an empty one is absent.
+    /// The cells of elements; `None` is absent.
     cells: Vec<Option<Slot>>,
-    /// Which element an entry is, by key.
+    /// The index of each entry's element, by key.
     keys: BTreeMap<EntryKey, usize>,
-    /// The value of an entry, None if the entry does not say it.
+    /// The value of an entry; `None` if the entry does not contain it.
     value: Option<Slot>,
 }
 
 impl<'s> ListsBuilder<'s> {
-    /// Begins a walk over the message type at this index of [`Schema::messages`].
+    /// A builder for the message type at this index of [`Schema::messages`].
     pub fn new(schema: &'s Schema, message: usize) -> Self {
         let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new() };
-        Self { schema, drafts: vec![root], wanted: Vec::new(), mask: InputSet::EMPTY }
+        Self { schema, drafts: vec![root], selectors: Vec::new(), mask: InputSet::EMPTY }
     }
 
-    /// Tells in `slot` whether there is a message at `path`.
+    /// Sets `slot` to whether there is a message at `path`.
     ///
     /// # Errors
-    /// There is no message by that path, or it is one of many.
+    /// There is no message at this path, or it is repeated.
     pub fn present(&mut self, path: &[&str], slot: usize) -> Result<(), WalkError> {
         let fields = self.resolve(path)?;
         let last = fields[fields.len() - 1];
@@ -145,11 +146,12 @@ impl<'s> ListsBuilder<'s> {
         }
     }
 
-    /// Collects in `slot` the list at `path`: of each element the `members`, by their paths within it. Of a list with
-    /// more than `max` elements there is the number alone.
+    /// Reads the list at `path` into `slot`: the `members` of each element, by their paths within it. A list with more
+    /// than
+    /// `max` elements gives only its length.
     ///
     /// # Errors
-    /// There is no list by that path, or a member is not a column of its elements.
+    /// There is no list at this path, or a member is not a column of its elements.
     pub fn list(
         &mut self,
         path: &[&str],
@@ -180,18 +182,23 @@ impl<'s> ListsBuilder<'s> {
         Ok(())
     }
 
-    /// Reads into `slot` the value of the entry of the map at `path` that has this key; the last one, if there are
-    /// several. Gives the field of the value.
+    /// Reads into `slot` the value of the map entry with this key at `path`; the last one, if there are several.
+    /// Returns the field of the value.
     ///
     /// # Errors
-    /// There is no map by that path.
-    pub fn value(&mut self, path: &[&str], wanted: EntryKey, slot: usize) -> Result<&'s Field, WalkError> {
+    /// There is no map at this path.
+    pub fn value(
+        &mut self,
+        path: &[&str],
+        wanted_key: EntryKey,
+        slot: usize,
+    ) -> Result<&'s Field, WalkError> {
         let fields = self.resolve(path)?;
         let last = fields[fields.len() - 1];
         match last.kind {
             FieldKind::Message(inner) if self.schema.messages[inner].is_map_entry => {
                 let entry = self.entry(inner, &[vec!["value"]])?;
-                self.add(&fields, slot, Kind::Value { entry, wanted });
+                self.add(&fields, slot, Kind::Value { entry, wanted_key });
                 let value = self.schema.messages[inner].field("value");
                 value.ok_or_else(|| WalkError::NotAList { field: path.join(".") })
             }
@@ -211,10 +218,10 @@ impl<'s> ListsBuilder<'s> {
             }
         }
         let nodes = self.drafts.iter().map(|draft| self.node(draft, &beneath)).collect();
-        Lists { nodes, wanted: self.wanted.into(), mask: self.mask }
+        Lists { nodes, selectors: self.selectors.into(), mask: self.mask }
     }
 
-    /// The fields along `path`; all but the last are messages that are there once.
+    /// The fields along `path`; all but the last are singular messages.
     fn resolve(&self, path: &[&str]) -> Result<Vec<&'s Field>, WalkError> {
         fields_along(self.schema, self.drafts[0].message, path)
     }
@@ -234,7 +241,7 @@ impl<'s> ListsBuilder<'s> {
         let mut builder = WalkBuilder::new(self.schema, message);
         let mut implicit = InputSet::EMPTY;
         for (slot, member) in members.iter().enumerate() {
-            // Of an entry that does not say its key or its value, they are zero.
+            // In an entry, an absent key or value means zero.
             let mut is_implicit = true;
             if **member != ["key"] {
                 is_implicit = builder.column(member, slot)?.1 == Presence::Implicit || **member == ["value"];
@@ -247,7 +254,7 @@ impl<'s> ListsBuilder<'s> {
         Ok(Entry { walk: builder.build(), implicit, key, closed })
     }
 
-    /// The values of a closed enum, in order.
+    /// The values of a closed enum, sorted.
     fn closed(&self, kind: FieldKind) -> Option<Box<[i32]>> {
         let FieldKind::Enum(at) = kind else { return None };
         closed_values(&self.schema.enums[at])
@@ -268,8 +275,8 @@ impl<'s> ListsBuilder<'s> {
                 }
             };
         }
-        self.drafts[at].fields.entry(last.number).or_default().0.push(self.wanted.len());
-        self.wanted.push(Wanted { slot: slot as u8, kind });
+        self.drafts[at].fields.entry(last.number).or_default().0.push(self.selectors.len());
+        self.selectors.push(Selector { slot: slot as u8, kind });
         self.mask.insert(slot);
     }
 
@@ -311,12 +318,12 @@ impl Lists {
         self.mask
     }
 
-    /// Finds what is looked for in `payload`, and puts it into its slots. Lists are appended to `text`, and their slots
-    /// say where in it; bytes of other slots lie in the payload.
+    /// Reads the values of `payload` into their slots. Lists are appended to `text`, and their slots contain the
+    /// position in it. Slots of bytes refer to the payload.
     ///
     /// # Errors
     ///
-    /// If the payload, or a message on the way or in a list, is malformed. The slots then hold nothing of use.
+    /// The payload, or a message on a path or in a list, is malformed. Then the slots are meaningless.
     pub fn run(
         &self,
         payload: &[u8],
@@ -324,11 +331,11 @@ impl Lists {
         present: &mut InputSet,
         text: &mut Vec<u8>,
     ) -> Result<(), Malformed> {
-        let mut found = vec![Found::default(); self.wanted.len()];
+        let mut found = vec![ListState::default(); self.selectors.len()];
         self.walk(&self.nodes[0], payload, 0, &mut found)?;
-        for (wanted, found) in self.wanted.iter().zip(found) {
-            let slot = usize::from(wanted.slot);
-            let is_there = match &wanted.kind {
+        for (selector, found) in self.selectors.iter().zip(found) {
+            let slot = usize::from(selector.slot);
+            let is_there = match &selector.kind {
                 Kind::Presence => {
                     slots[slot] = Slot { a: found.n, b: 0 };
                     true
@@ -354,7 +361,13 @@ impl Lists {
     }
 
     /// Walks `data[pos..]`, one occurrence of `node`.
-    fn walk(&self, node: &Node, data: &[u8], mut pos: usize, found: &mut [Found]) -> Result<(), Malformed> {
+    fn walk(
+        &self,
+        node: &Node,
+        data: &[u8],
+        mut pos: usize,
+        found: &mut [ListState],
+    ) -> Result<(), Malformed> {
         while pos < data.len() {
             let at = pos;
             let tag = wire::tag(data, &mut pos)?;
@@ -369,7 +382,7 @@ impl Lists {
                 continue;
             }
             for displaced in &action.clears {
-                found[*displaced] = Found::default();
+                found[*displaced] = ListState::default();
             }
             let from = pos;
             let body = match tag & 7 {
@@ -380,8 +393,8 @@ impl Lists {
                 wire::GROUP => delimited(data, &mut pos, tag, node.depth)?,
                 _ => {
                     wire::skip(data, &mut pos, tag, at, node.depth)?;
-                    for wanted in &action.gives {
-                        self.wanted[*wanted].take_number(data, from, &mut found[*wanted])?;
+                    for selector in &action.gives {
+                        self.selectors[*selector].take_number(data, from, &mut found[*selector])?;
                     }
                     continue;
                 }
@@ -389,22 +402,22 @@ impl Lists {
             if let Some(child) = action.child {
                 self.walk(&self.nodes[child], &data[..body.1], body.0, found)?;
             }
-            for wanted in &action.gives {
-                self.wanted[*wanted].take(data, body, action.is_packed, &mut found[*wanted])?;
+            for selector in &action.gives {
+                self.selectors[*selector].take(data, body, action.is_packed, &mut found[*selector])?;
             }
         }
         Ok(())
     }
 }
 
-impl Wanted {
-    /// Takes a field that is bytes: those of `data[begin..end]`.
+impl Selector {
+    /// Reads a length-delimited field: `data[begin..end]`.
     fn take(
         &self,
         data: &[u8],
         (begin, end): (usize, usize),
         is_packed: bool,
-        found: &mut Found,
+        found: &mut ListState,
     ) -> Result<(), Malformed> {
         match &self.kind {
             Kind::Presence => found.n = 1,
@@ -436,9 +449,9 @@ impl Wanted {
                     (present.contains(member)).then_some(slot)
                 });
             }
-            Kind::Value { entry, wanted } => {
+            Kind::Value { entry, wanted_key } => {
                 let (slots, _) = run_at(&entry.walk, 2, data, (begin, end))?;
-                if key_of(data, entry.key, slots[1]) == *wanted {
+                if key_of(data, entry.key, slots[1]) == *wanted_key {
                     (found.n, found.value) = (1, Some(slots[0]));
                 }
             }
@@ -446,8 +459,8 @@ impl Wanted {
         Ok(())
     }
 
-    /// Takes a number at `pos`; gives where the next one is.
-    fn take_number(&self, data: &[u8], mut pos: usize, found: &mut Found) -> Result<usize, Malformed> {
+    /// Reads a number at `pos`; returns the position of the next one.
+    fn take_number(&self, data: &[u8], mut pos: usize, found: &mut ListState) -> Result<usize, Malformed> {
         if let Kind::Elements { element: Element::Scalar(op, closed), n_members, max } = &self.kind {
             let number = read_number(*op, data, &mut pos)?;
             if closed.as_ref().is_none_or(|values| values.binary_search(&(number as i32)).is_ok()) {
@@ -458,8 +471,8 @@ impl Wanted {
     }
 }
 
-impl Found {
-    /// One more element.
+impl ListState {
+    /// Appends an element.
     fn add(&mut self, max: u64, n_members: usize, cell: impl Fn(usize) -> Option<Slot>) {
         self.n += 1;
         if self.n <= max {
@@ -469,9 +482,9 @@ impl Found {
         }
     }
 
-    /// An entry, in the place of one with its key.
+    /// Stores an entry; replaces one with the same key.
     fn put(&mut self, key: EntryKey, max: u64, n_members: usize, cell: impl Fn(usize) -> Option<Slot>) {
-        // Once they are too many it does not matter how many.
+        // Beyond the limit only the fact matters, not the number.
         if self.n > max {
             return;
         }
@@ -486,7 +499,7 @@ impl Found {
         }
     }
 
-    /// Appends the list to `text`; the slot says where.
+    /// Appends the list to `text`; the slot contains its position.
     fn write(
         &self,
         payload: &[u8],
@@ -509,7 +522,7 @@ impl Found {
 }
 
 impl Entry {
-    /// Whether an entry has a value that its closed enum does not have: then it is no entry.
+    /// Whether an entry's value is not in its closed enum: then the entry is an unknown field.
     fn is_unknown(&self, data: &[u8], (begin, end): (usize, usize)) -> Result<bool, Malformed> {
         let Some(closed) = &self.closed else { return Ok(false) };
         let (mut pos, mut is_unknown) = (begin, false);
@@ -536,7 +549,7 @@ impl Element {
     }
 }
 
-/// The body of a delimited message whose tag is in front of `pos`, which is moved behind the tag at its end.
+/// The body of a delimited message whose tag is in front of `pos`. Moves `pos` past its end tag.
 fn delimited(data: &[u8], pos: &mut usize, tag: u32, depth: usize) -> Result<(usize, usize), Malformed> {
     let begin = *pos;
     let end_tag = wire::make_tag(tag >> 3, wire::GROUP_END);
@@ -551,7 +564,7 @@ fn delimited(data: &[u8], pos: &mut usize, tag: u32, depth: usize) -> Result<(us
     wire::malformed(*pos, Reason::Truncated)
 }
 
-/// Walks the message `data[begin..end]`. Offsets of its bytes count from the start of `data`.
+/// Walks the message `data[begin..end]`. Offsets count from the start of `data`.
 fn run_at(
     walk: &Walk,
     n_slots: usize,
@@ -571,7 +584,7 @@ fn key_of(data: &[u8], op: Op, slot: Slot) -> EntryKey {
     match op {
         Op::Text => {
             let bytes = &data[slot.a as usize..][..slot.b as usize];
-            // The walk has seen that it is UTF-8.
+            // The walk has validated it as UTF-8.
             EntryKey::Text(String::from_utf8_lossy(bytes).into_owned())
         }
         _ => EntryKey::Number(slot.a),

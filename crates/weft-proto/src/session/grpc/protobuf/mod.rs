@@ -1,23 +1,24 @@
-//! Protobuf payloads: read a few fields, set a few fields, and leave the rest alone.
+//! Protobuf payloads: reads and sets a few fields, and copies the rest.
 //!
 //! A [`Walk`] is compiled once from a [`Schema`](weft_core::schema::Schema) and the columns that a program reads.
-//! [`Walk::run`] then passes over each payload once, without decoding it. What it finds is what a full decoder
-//! would find, because an element that is an access rule must see what the server behind it will see:
+//! [`Walk::run`] then passes over each payload once, without decoding it. It finds what a full decoder would find: an
+//! access rule must see the values that the server will see.
 //!
-//! - of a field that occurs more than once, the last value counts;
-//! - a sub-message that occurs more than once is merged;
-//! - a member of a `oneof` clears the other members, those included that no column reads;
-//! - a known number with another wire type is an unknown field, and unknown fields and groups are stepped over;
-//! - a value that a closed enum does not have is an unknown field, and clears no other member of its oneof;
-//! - a delimited message (a proto2 group) is read between its tags, and only there;
-//! - a wrapper (`google.protobuf.StringValue`) is the scalar in it, and absent if the wrapper is;
-//! - bytes that a strict decoder refuses are refused.
+//! - If a field occurs more than once, the last value counts.
+//! - If a sub-message occurs more than once, its occurrences are merged.
+//! - A member of a `oneof` clears the other members, including those without a column.
+//! - A known number with another wire type is an unknown field. Unknown fields and groups are skipped.
+//! - A value that is not in a closed enum is an unknown field, and clears no other member of its oneof.
+//! - A delimited message (a proto2 group) is read between its tags only.
+//! - A wrapper (`google.protobuf.StringValue`) is the scalar in it, and absent if the wrapper is.
+//! - Bytes that a strict decoder refuses are refused.
 //!
-//! Repeated fields, entries of maps and the presence of messages are found by [`Lists`].
-//! [`Walk::rewrite`] sets or clears columns by splicing: bytes that are not part of an edited field are copied.
+//! [`Lists`] reads repeated fields, map entries, and the presence of messages. [`Walk::rewrite`] sets or clears columns
+//! by splicing: it copies all bytes that are not part of an edited field.
 //!
-//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Defaults of proto2 are not read: a field that is absent is
-//! absent. A `string` that is read must be UTF-8, whatever its syntax says, since a column that holds it is text.
+//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Defaults of proto2 are not applied: an absent field is absent.
+//! A
+//! `string` column must be valid UTF-8 in any syntax, because a column holds text.
 
 mod lists;
 mod rewrite;

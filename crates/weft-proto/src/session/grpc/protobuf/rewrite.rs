@@ -1,15 +1,15 @@
-//! Setting and clearing columns in an encoded message.
+//! Sets and clears columns in an encoded message.
 //!
-//! A rewrite is one pass that copies runs of bytes and leaves out the edited fields. Of an edited field all occurrences
-//! go, those too whose value its closed enum does not have: a reader with a later schema would take them. Two things
+//! A rewrite is one pass that copies runs of bytes and omits the edited fields. All occurrences of an edited field are
+//! removed, including values that are not in its closed enum: a reader with a later schema would accept them. Two cases
 //! need care:
 //!
-//! - An edited field may lie in a sub-message that occurs several times. All its occurrences go; the new value is
-//!   written once, at the end of the last occurrence, which also decoders that do not merge will read.
-//! - Removing a member of a oneof must not bring back what that member had cleared. So what stands before its last
-//!   occurrence, and lost against it, goes too.
+//! - An edited field may be in a sub-message that occurs several times. All its occurrences are removed; the new value
+//! is   written once, at the end of the last occurrence, where decoders that do not merge read it too.
+//! - Removing a member of a oneof must not restore what that member had cleared. So members before its last occurrence
+//! are   removed too.
 //!
-//! Both need to know where something occurs last, so a scan comes first if an edit is nested or in a oneof.
+//! Both need the position of the last occurrence, so a scan comes first if an edit is nested or in a oneof.
 
 use super::walk::{Action, Column, Op, Walk, WalkBuilder, WalkError};
 use super::wire::{self, Malformed};
@@ -20,18 +20,18 @@ use weft_core::schema::Schema;
 /// A new value for a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EditValue<'a> {
-    /// Take the field off the wire.
+    /// Remove the field.
     Clear,
-    /// A number, boolean or enum, as [`Walk::run`] gives it in `a`. A `float` is rounded to the nearest.
+    /// A number, boolean or enum, as [`Walk::run`] returns it in `a`. A `float` is rounded to the nearest value.
     Bits(u64),
-    /// A `string` (which must be UTF-8) or `bytes`.
+    /// A `string` (valid UTF-8) or `bytes`.
     Bytes(&'a [u8]),
 }
 
 /// Why a message was not rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditError {
-    /// The message is malformed. The fault is the sender's; all others are the program's.
+    /// The message is malformed: a fault of the sender. All other errors are faults of the program.
     Malformed(Malformed),
     /// The walk has no column in this slot.
     UnknownSlot {
@@ -53,22 +53,21 @@ pub enum EditError {
         /// The slot.
         slot: usize,
     },
-    /// A path given to [`encode`] does not name a scalar field.
+    /// A path for [`encode`] does not name a scalar field.
     Path(WalkError),
 }
 
 impl Walk {
-    /// Appends to `out` the message `payload` with `edits`, pairs of a slot and its new value, made in their order:
-    /// a later one wins.
+    /// Appends `payload` with `edits` to `out`. Edits are pairs of a slot and its new value; a later one wins.
     ///
-    /// Setting a field creates the messages around it where they are absent, and removes the other members of its
-    /// oneof (and of the oneofs of the messages around). Clearing a field leaves the messages around it. What is not
-    /// edited, unknown fields included, stays byte for byte and in order; of the messages around an edit the length
-    /// is written anew. On an error `out` is as it was.
+    /// Setting a field creates the missing enclosing messages, and removes the other members of its oneof (and of the
+    /// oneofs of the enclosing messages). Clearing a field keeps the enclosing messages. All other bytes, including
+    /// unknown fields, stay the same and in order; only the lengths of the enclosing messages change. On an error `out`
+    /// is unchanged.
     ///
     /// # Errors
     ///
-    /// If the payload, or a sub-message that an edit is in, is malformed; if an edit does not fit its field.
+    /// The payload, or a sub-message that contains an edit, is malformed; or an edit does not fit its field.
     pub fn rewrite(
         &self,
         payload: &[u8],
@@ -83,7 +82,7 @@ impl Walk {
         done
     }
 
-    /// Edits that contradict each other cannot be made in one pass, so the later ones work on what the earlier left.
+    /// One pass cannot make contradicting edits, so the later ones are applied to the result of the earlier ones.
     fn rewrite_in_rounds(
         &self,
         payload: &[u8],
@@ -104,14 +103,14 @@ impl Walk {
     }
 }
 
-/// Appends to `out` the message of type `message` (an index of [`Schema::messages`]) that has these `values`, by
-/// field path. At most [`SLOTS_MAX`](super::SLOTS_MAX) values. On an error `out` is as it was.
+/// Appends a message with these `values`, by field path, to `out`. `message` is an index of [`Schema::messages`]. At
+/// most [`SLOTS_MAX`](super::SLOTS_MAX) values. On an error `out` is unchanged.
 ///
-/// Code that builds one type often keeps a [`Walk`] and calls [`Walk::rewrite`] on an empty payload instead.
+/// To build one type often, keep a [`Walk`] and call [`Walk::rewrite`] on an empty payload instead.
 ///
 /// # Errors
 ///
-/// If a path does not name a scalar field, or a value does not fit its field.
+/// A path does not name a scalar field, or a value does not fit its field.
 pub fn encode(
     schema: &Schema,
     message: usize,
@@ -126,11 +125,11 @@ pub fn encode(
     builder.build().rewrite(&[], &edits, out)
 }
 
-/// What the edits mean for each node and oneof of the walk.
+/// The effect of the edits on each node and oneof of the walk.
 struct Plan<'a> {
     walk: &'a Walk,
     edits: Vec<(Column, EditValue<'a>)>,
-    /// The slots that are edited.
+    /// The edited slots.
     edited: InputSet,
     nodes: Vec<NodePlan>,
     oneofs: Vec<OneofPlan>,
@@ -140,9 +139,9 @@ struct Plan<'a> {
 struct NodePlan {
     /// An edit is in this message or beneath it.
     is_touched: bool,
-    /// It sets a value, so the message must be there.
+    /// It sets a value, so the message must exist.
     is_set: bool,
-    /// Every occurrence goes: it is a wrapper whose column is cleared.
+    /// Every occurrence is removed: it is a wrapper whose column is cleared.
     is_removed: bool,
     /// The offset of the last occurrence that stays.
     last: Option<usize>,
@@ -154,12 +153,12 @@ struct OneofPlan {
     is_touched: bool,
     /// The tag of the member that is set; the others are removed.
     kept: Option<u32>,
-    /// Where a removed member occurs last. Members before it were cleared by it.
+    /// The offset of the last occurrence of a removed member. It cleared the members before it.
     boundary: usize,
 }
 
 impl<'a> Plan<'a> {
-    /// The plan for as many of `edits`, from the first on, as do not contradict each other, and how many they are.
+    /// The plan for the longest prefix of `edits` without a contradiction, and the length of the prefix.
     fn new(walk: &'a Walk, edits: &[(usize, EditValue<'a>)]) -> Result<(Self, usize), EditError> {
         let mut plan = Plan {
             walk,
@@ -181,8 +180,8 @@ impl<'a> Plan<'a> {
         Ok((plan, edits.len()))
     }
 
-    /// True if the edit cannot be made in one pass with those added: one is of the same field, or both set members
-    /// of one oneof. The first edit never does.
+    /// Whether one pass cannot make the edit together with the previous ones: one edits the same field, or both set
+    /// members of one oneof. The first edit never contradicts.
     fn contradicts(&self, column: &Column, value: EditValue<'_>) -> bool {
         let is_kept_out =
             |(oneof, tag): (u16, u32)| self.oneofs[usize::from(oneof)].kept.is_some_and(|kept| kept != tag);
@@ -196,7 +195,7 @@ impl<'a> Plan<'a> {
         let around = &self.walk.nodes[column.node];
         let (mut edited_in, mut oneof) = (column.node, column.oneof);
         if column.is_wrapped && !is_set {
-            // A wrapper without a value would be there, with the default.
+            // A wrapper without a value would be present, with the default.
             self.nodes[column.node].is_removed = true;
             (edited_in, oneof) = (around.parent, around.oneof);
         }
@@ -227,8 +226,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Notes where nodes and removed members of oneofs occur last in `data[pos..]`, one occurrence of `node`. Gives
-    /// where that ends.
+    /// Records the last occurrences of nodes and removed oneof members in `data[pos..]`, one occurrence of `node`.
+    /// Returns its end.
     fn scan(&mut self, node: usize, data: &[u8], mut pos: usize) -> Result<usize, Malformed> {
         let around = &self.walk.nodes[node];
         while pos < data.len() {
@@ -242,7 +241,7 @@ impl<'a> Plan<'a> {
                 continue;
             };
             if self.is_removed(action) {
-                // A value that the enum does not have displaced nothing.
+                // A value that is not in the enum has displaced nothing.
                 if let Some(oneof) = action.oneof
                     && !self.walk.is_unknown_value(action, data, pos)?
                 {
@@ -261,8 +260,8 @@ impl<'a> Plan<'a> {
         Ok(pos)
     }
 
-    /// A node whose last occurrence lost against a removed member of a oneof, its own or that of a message around,
-    /// does not occur in the result: its other occurrences were earlier and lost too.
+    /// Forgets nodes that a removed member of a oneof has cleared, their own or an enclosing message's: they are not in
+    /// the result, because all their occurrences are earlier.
     fn forget_removed_nodes(&mut self) {
         for index in 1..self.nodes.len() {
             let oneofs = self.walk.path(index).filter_map(|node| self.walk.nodes[node].oneof);
@@ -272,7 +271,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Appends one occurrence of `node`, `data[pos..]`, as it will be, without the tag that ends a delimited one.
+    /// Appends one occurrence of `node`, `data[pos..]`, after the edits, without the end tag of a delimited message.
     fn emit(
         &self,
         node: usize,
@@ -282,7 +281,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Emitted, Malformed> {
         let around = &self.walk.nodes[node];
         let mut is_changed = false;
-        // The bytes from here to `pos` are yet to be copied.
+        // The bytes from here to `pos` are not copied yet.
         let mut run = pos;
         while pos < data.len() {
             let at = pos;
@@ -329,7 +328,7 @@ impl<'a> Plan<'a> {
         Ok(Emitted { is_changed, fields_end: pos, end: pos })
     }
 
-    /// Appends what is set in `node`: its fields, and the messages in it that do not occur yet. False if nothing is.
+    /// Appends the set fields of `node`, and its missing messages. Returns false if there are none.
     fn append(&self, node: usize, out: &mut Vec<u8>) -> bool {
         let mark = out.len();
         for (column, value) in self.edits.iter().filter(|(c, _)| c.node == node) {
@@ -350,7 +349,7 @@ impl<'a> Plan<'a> {
         out.len() > mark
     }
 
-    /// Every occurrence of this field goes: it is edited, or another member of its oneof is set.
+    /// Whether all occurrences of this field are removed: it is edited, or another member of its oneof is set.
     fn is_removed(&self, action: &Action) -> bool {
         let is_edited = match action.op {
             Op::Message => self.nodes[usize::from(action.child)].is_removed,
@@ -360,7 +359,7 @@ impl<'a> Plan<'a> {
         is_edited || kept.is_some_and(|tag| tag != action.tag)
     }
 
-    /// The occurrence at `at` was cleared by a removed member of the oneof after it.
+    /// Whether a removed member of the oneof, after `at`, cleared the occurrence at `at`.
     fn is_outdated(&self, action: &Action, at: usize) -> bool {
         action.oneof.is_some_and(|oneof| at < self.oneofs[usize::from(oneof)].boundary)
     }
@@ -372,11 +371,11 @@ impl<'a> Plan<'a> {
 
 /// How one occurrence of a message was written.
 struct Emitted {
-    /// Something in it is other than it was.
+    /// Its content changed.
     is_changed: bool,
-    /// Where its fields ended in the payload.
+    /// Where its fields end in the payload.
     fields_end: usize,
-    /// Where it ended there.
+    /// Where it ends in the payload.
     end: usize,
 }
 
@@ -392,7 +391,7 @@ fn check_value(walk: &Walk, column: &Column, value: EditValue<'_>) -> Result<(),
             return Err(EditError::WrongKind { slot });
         }
         (Op::Bool, EditValue::Bits(bits)) => bits <= 1,
-        // A reader would take another number for an unknown field, and the field for absent.
+        // A reader would see another number as an unknown field, and the field as absent.
         (Op::Int32, EditValue::Bits(bits)) if column.closed.is_some() => {
             let value = i32::try_from(bits as i64);
             value.is_ok_and(|value| column.closed.is_some_and(|closed| walk.is_value(closed, value)))
@@ -404,7 +403,7 @@ fn check_value(walk: &Walk, column: &Column, value: EditValue<'_>) -> Result<(),
     if fits { Ok(()) } else { Err(EditError::OutOfRange { slot }) }
 }
 
-/// Appends the field with a value that [`check_value`] let pass.
+/// Appends the field with a value that [`check_value`] has accepted.
 fn put_field(column: &Column, value: EditValue<'_>, out: &mut Vec<u8>) {
     let tag = u64::from(column.tag);
     match value {

@@ -8,9 +8,9 @@ use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::schema::{Enum, Field, FieldKind, Presence, Schema};
 
-/// How many columns a walk reads at most.
+/// Maximum number of columns of a walk.
 pub const SLOTS_MAX: usize = INPUTS_MAX;
-/// The number of a slot is a byte.
+/// A slot number fits in a byte.
 const _: () = assert!(SLOTS_MAX <= 1 << u8::BITS);
 
 /// Collects the columns that a walk reads.
@@ -19,32 +19,32 @@ pub struct WalkBuilder<'s> {
     schema: &'s Schema,
     /// Message types by path. The root is first; a child comes after its parent.
     drafts: Vec<Draft>,
-    /// The slots in use.
+    /// The used slots.
     mask: InputSet,
 }
 
-/// A compiled walk over one message type. It is immutable and cheap to share.
+/// A compiled walk over a message type. It is immutable and cheap to share.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    /// One per message on the way to a column. The root is first; a child comes after its parent.
+    /// One node per message on the path of a column. The root is first; a child comes after its parent.
     pub(super) nodes: Box<[Node]>,
-    /// One per column, in the order in which they were added.
+    /// One per column, in order of addition.
     pub(super) columns: Box<[Column]>,
-    /// How many oneofs the nodes' actions name.
+    /// Number of oneofs in the nodes' actions.
     pub(super) n_oneofs: usize,
-    /// The values of the closed enums that the nodes' actions name, each list sorted.
+    /// The values of the closed enums in the nodes' actions, each list sorted.
     closed: Box<[Box<[i32]>]>,
     /// The slots that the walk fills.
     mask: InputSet,
-    /// How many slots it asks for: one more than the largest of those.
+    /// Number of slots: the largest slot plus one.
     n_slots: usize,
-    /// How many words of a set those are in: one, of most messages.
+    /// Number of words of a slot set; one for most messages.
     n_words: usize,
-    /// Those of them that must be UTF-8.
+    /// The slots that must be UTF-8.
     text: InputSet,
 }
 
-/// Why a column cannot be read by a walk. The fault is the program's.
+/// Why a walk cannot read a column: a fault of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalkError {
     /// The path is empty.
@@ -56,22 +56,22 @@ pub enum WalkError {
         /// The name that it does not have.
         field: String,
     },
-    /// A repeated field (or a map) has many values; a column has one.
+    /// A repeated field (or a map) has many values, but a column has one.
     Repeated {
         /// The field.
         field: String,
     },
-    /// The field is there once, and no list.
+    /// The field is singular, not a list.
     NotAList {
         /// The field.
         field: String,
     },
-    /// The path goes on, but this field has no fields of its own.
+    /// The path continues, but this field has no fields.
     NotAMessage {
         /// The field.
         field: String,
     },
-    /// The path ends at a message; columns hold scalars.
+    /// The path ends at a message, but columns hold scalars.
     IsAMessage {
         /// The field.
         field: String,
@@ -83,40 +83,40 @@ pub enum WalkError {
         /// The slot.
         slot: usize,
     },
-    /// Another column has the slot already.
+    /// Another column uses the slot.
     SlotTaken {
         /// The slot.
         slot: usize,
     },
-    /// The field has a slot already.
+    /// The field has another slot.
     FieldTaken {
         /// The field.
         field: String,
-        /// The slot that it has.
+        /// Its slot.
         slot: usize,
     },
 }
 
-/// What is known of one message type on one path.
+/// A message type on one path.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// For each one-byte tag, the index in `actions`, or [`NONE`].
-    near: [u8; 128],
+    one_byte_tags: [u8; 128],
     /// The known fields, sorted by tag.
     pub(super) actions: Box<[Action]>,
-    /// The node around; the root's is itself.
+    /// The node of the enclosing message; the root's is itself.
     pub(super) parent: usize,
     /// The tag of this message within its parent. 0 for the root.
     pub(super) tag: u32,
-    /// The oneof that it is a member of, among all of the walk's.
+    /// The oneof of this message, among all of the walk's.
     pub(super) oneof: Option<u16>,
-    /// How many messages are around it.
+    /// Number of enclosing messages.
     pub(super) depth: usize,
-    /// The tag behind its last field, if it is delimited; 0 if not, which is no tag.
+    /// The end tag if it is delimited, or 0, which is not a tag.
     pub(super) end: u32,
 }
 
-/// What to do at a known field.
+/// The action at a known field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Action {
     pub(super) tag: u32,
@@ -125,17 +125,17 @@ pub(super) struct Action {
     pub(super) slot: u8,
     /// The node of a message.
     pub(super) child: u16,
-    /// The oneof that the field is a member of, among all of the walk's.
+    /// The oneof of the field, among all of the walk's.
     pub(super) oneof: Option<u16>,
     /// The slots that the field clears, as a member of its oneof.
     clears: InputSet,
-    /// The slot that is present once the message is, as the value of a wrapper is.
+    /// The slot that becomes present together with the message, such as the value of a wrapper.
     opens: Option<u8>,
-    /// The values of the field, if its enum is closed, among all of the walk's.
+    /// The values of the field's closed enum, among all of the walk's.
     closed: Option<u32>,
 }
 
-/// A scalar field that has a slot.
+/// A scalar field with a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) slot: u8,
@@ -144,11 +144,11 @@ pub(super) struct Column {
     pub(super) op: Op,
     pub(super) oneof: Option<u16>,
     pub(super) closed: Option<u32>,
-    /// The column is bound to the wrapper around its value.
+    /// The column is bound to the wrapper of its value.
     pub(super) is_wrapped: bool,
 }
 
-/// How a value is encoded.
+/// The encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Bool,
@@ -166,7 +166,7 @@ pub(super) enum Op {
     Fixed64,
     Text,
     Bytes,
-    /// A message that holds columns.
+    /// A message that contains columns.
     Message,
     /// A member of a oneof that is not read, but clears others that are.
     Unread,
@@ -191,7 +191,7 @@ enum Target {
 }
 
 impl<'s> WalkBuilder<'s> {
-    /// Begins a walk over the message type at this index of [`Schema::messages`].
+    /// A builder for the message type at this index of [`Schema::messages`].
     ///
     /// # Panics
     ///
@@ -202,9 +202,9 @@ impl<'s> WalkBuilder<'s> {
         Self { schema, drafts: vec![root], mask: InputSet::EMPTY }
     }
 
-    /// Reads the scalar field at `path` (field names, from the root) into `slot`. Gives what the slot will hold, and
-    /// whether it may be absent. A wrapper (`google.protobuf.StringValue`) is read as the scalar in it. After an error
-    /// the builder is as it was.
+    /// Reads the scalar field at `path` (field names, from the root) into `slot`. Returns the kind of the slot's value,
+    /// and whether it may be absent. A wrapper (`google.protobuf.StringValue`) is read as the scalar in it. On an error
+    /// the builder is unchanged.
     pub fn column(&mut self, path: &[&str], slot: usize) -> Result<(FieldKind, Presence), WalkError> {
         if slot >= SLOTS_MAX {
             return Err(WalkError::SlotTooLarge { slot });
@@ -280,7 +280,7 @@ impl<'s> WalkBuilder<'s> {
         }
     }
 
-    /// The slot that the field `number` beneath `parents` has already.
+    /// The slot of the field `number` beneath `parents`, if it has one.
     fn slot_of(&self, parents: &[&Field], number: u32) -> Option<usize> {
         let mut at = 0;
         for field in parents {
@@ -293,7 +293,7 @@ impl<'s> WalkBuilder<'s> {
         }
     }
 
-    /// The draft of the message in `field` of the draft `parent`, made if it is not there.
+    /// The draft of the message in `field` of the draft `parent`; created if missing.
     fn child(&mut self, parent: usize, field: &Field) -> usize {
         let FieldKind::Message(message) = field.kind else { unreachable!("resolve() saw a message") };
         if let Some(&Target::Child(child)) = self.drafts[parent].fields.get(&field.number) {
@@ -323,7 +323,7 @@ impl<'s> WalkBuilder<'s> {
         masks
     }
 
-    /// The known fields of a draft: those on the way to a column, and the other members of their oneofs.
+    /// The known fields of a draft: those on the path of a column, and the other members of their oneofs.
     fn actions(
         &self,
         index: usize,
@@ -378,21 +378,21 @@ impl<'s> WalkBuilder<'s> {
 }
 
 impl Walk {
-    /// Finds the columns in `payload`, a message of the type that the walk was built for.
+    /// Finds the columns in `payload`, a message of the type of the walk.
     ///
-    /// For `string` and `bytes`, `a` is the offset in `payload` and `b` the length, both in bytes. For the other
-    /// kinds `a` is the value: integers and enums as 64 bits (signed ones sign-extended), booleans 0 or 1,
-    /// `double` and `float` as the bits of an `f64`. Slot i is in `present` if it was on the wire; if not, the slot is
-    /// zero. Slots of other columns than the walk's stay as they are, in `present` as well.
+    /// For `string` and `bytes`, `a` is the offset in `payload` and `b` the length, both in bytes. For the other kinds
+    /// `a` is the value: integers and enums as 64 bits (signed ones sign-extended), booleans 0 or 1, `double` and
+    /// `float` as the bits of an `f64`. Slot i is in `present` if it was on the wire; if not, the slot is zero. Slots
+    /// of other walks stay unchanged, in `present` as well.
     ///
     /// # Errors
     ///
-    /// If the payload, or a sub-message on the way to a column, is malformed, or if the value of a `string` column
-    /// is not UTF-8. The slots then hold nothing of use. Sub-messages that no column is in are not looked into.
+    /// The payload, or a sub-message on the path of a column, is malformed; or the value of a `string` column is not
+    /// UTF-8. Then the slots are meaningless. Sub-messages without columns are not checked.
     ///
     /// # Panics
     ///
-    /// If `slots` is shorter than the largest slot asks for.
+    /// If `slots` is shorter than the largest slot requires.
     pub fn run(&self, payload: &[u8], slots: &mut [Slot], present: &mut InputSet) -> Result<(), Malformed> {
         let slots = &mut slots[..self.n_slots];
         let mut found = InputSet::EMPTY;
@@ -416,12 +416,12 @@ impl Walk {
         self.mask
     }
 
-    /// How the column in a slot is encoded; None if it has none.
+    /// The encoding of the column in a slot; `None` if there is none.
     pub(super) fn column_op(&self, slot: usize) -> Option<Op> {
         self.columns.iter().find(|column| usize::from(column.slot) == slot).map(|column| column.op)
     }
 
-    /// The nodes from `node` to the root, both included.
+    /// The nodes from `node` to the root, inclusive.
     pub(super) fn path(&self, node: usize) -> impl Iterator<Item = usize> {
         core::iter::successors(Some(node), |&at| (at != 0).then(|| self.nodes[at].parent))
     }
@@ -433,7 +433,7 @@ impl Walk {
         own.into_iter().chain(around.filter_map(|node| Some((node.oneof?, node.tag))))
     }
 
-    /// Whether a field's value at `pos` is one that its closed enum does not have: then it is an unknown field.
+    /// Whether a field's value at `pos` is not in its closed enum: then the field is unknown.
     #[inline(always)]
     pub(super) fn is_unknown_value(
         &self,
@@ -451,8 +451,8 @@ impl Walk {
         self.closed[closed as usize].binary_search(&value).is_ok()
     }
 
-    /// Walks `data[pos..]`, one occurrence of `node`, and keeps `found`, the slots that are found, up to date. The
-    /// result is where the occurrence ends: at the end of `data`, or behind the tag that ends a delimited one.
+    /// Walks `data[pos..]`, one occurrence of `node`, and updates `found`, the set of filled slots. Returns the end of
+    /// the occurrence: the end of `data`, or the position after the end tag of a delimited message.
     fn walk(
         &self,
         node: &Node,
@@ -511,39 +511,47 @@ impl Walk {
 
 impl Node {
     fn new(actions: Vec<Action>, draft: &Draft, tag: u32, oneof: Option<u16>) -> Self {
-        let mut near = [NONE; 128];
+        let mut one_byte_tags = [NONE; 128];
         // One-byte tags have field numbers up to 15 and one wire type each, so the index fits.
         for (index, action) in actions.iter().enumerate().take_while(|(_, a)| a.tag < 128) {
-            near[action.tag as usize] = index as u8;
+            one_byte_tags[action.tag as usize] = index as u8;
         }
         let is_delimited = tag & 7 == wire::GROUP;
         let end = if is_delimited { wire::make_tag(tag >> 3, wire::GROUP_END) } else { 0 };
-        Self { near, actions: actions.into(), parent: draft.parent, tag, oneof, depth: draft.depth, end }
+        Self {
+            one_byte_tags,
+            actions: actions.into(),
+            parent: draft.parent,
+            tag,
+            oneof,
+            depth: draft.depth,
+            end,
+        }
     }
 
-    /// Where the bytes end that an occurrence of the message can have, whose tag is in front of `pos`; `pos` is moved
-    /// to its first field.
+    /// The end of the bytes for an occurrence of the message whose tag is in front of `pos`. Moves `pos` to its first
+    /// field.
     #[inline(always)]
     pub(super) fn extent(&self, data: &[u8], pos: &mut usize) -> Result<usize, Malformed> {
         if self.end == 0 { wire::span(data, pos) } else { Ok(data.len()) }
     }
 
-    /// That the bytes may end at `pos` outside all fields of the message: not if it is delimited.
+    /// Checks that the bytes may end at `pos`, outside of all fields: not in a delimited message.
     #[inline(always)]
     pub(super) fn check_end(&self, pos: usize) -> Result<(), Malformed> {
         if self.end == 0 { Ok(()) } else { wire::malformed(pos, Reason::Truncated) }
     }
 
-    /// What to do at a field with this tag; `None` if it is not known with this wire type.
+    /// The action at a field with this tag; `None` if it is unknown with this wire type.
     #[inline(always)]
     pub(super) fn action(&self, tag: u32) -> Option<&Action> {
-        match self.near.get(tag as usize) {
+        match self.one_byte_tags.get(tag as usize) {
             Some(&index) => self.actions.get(usize::from(index)),
-            None => self.far_action(tag),
+            None => self.long_tag_action(tag),
         }
     }
 
-    fn far_action(&self, tag: u32) -> Option<&Action> {
+    fn long_tag_action(&self, tag: u32) -> Option<&Action> {
         self.actions.binary_search_by_key(&tag, |a| a.tag).ok().map(|index| &self.actions[index])
     }
 }
@@ -616,7 +624,7 @@ impl ClosedEnums {
     }
 }
 
-/// The fields along `path` from a message; all but the last are messages that are there once.
+/// The fields along `path` from a message; all but the last are singular messages.
 pub(super) fn fields_along<'s>(
     schema: &'s Schema,
     message: usize,
@@ -650,7 +658,7 @@ pub(super) fn fields_along<'s>(
     Ok(fields)
 }
 
-/// The values of an enum that is closed, in order.
+/// The sorted values of an enum, if it is closed.
 pub(super) fn closed_values(of: &Enum) -> Option<Box<[i32]>> {
     of.is_closed.then(|| {
         let mut values: Vec<i32> = of.values.iter().map(|(_, number)| *number).collect();

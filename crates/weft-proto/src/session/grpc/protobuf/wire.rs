@@ -1,19 +1,19 @@
-//! Protobuf's wire format: tags, varints, lengths, and how to step over a field whose meaning is unknown.
+//! Protobuf's wire format: tags, varints, lengths, and skipping of unknown fields.
 //!
-//! Source: <https://protobuf.dev/programming-guides/encoding/>. Where decoders differ (a tag or a varint that does
-//! not fit its type), the strict reading is taken, so that nobody behind us reads a value that we did not see.
+//! Source: <https://protobuf.dev/programming-guides/encoding/>. Decoders differ on a tag or a varint that does not fit
+//! its type. This module refuses it, so that no later reader sees a value that we did not see.
 
 use core::fmt;
 
-/// How deep messages and groups may nest, as in the decoders of C++, Java and Rust.
+/// Maximum nesting of messages and groups, as in the decoders of C++, Java and Rust.
 pub const DEPTH_MAX: usize = 100;
 
-/// The bytes are not a protobuf message. The fault is the sender's.
+/// The bytes are not a protobuf message: a fault of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where in the payload the bad field, varint or text begins, in bytes.
+    /// The offset of the bad field, varint or text in the payload, in bytes.
     pub offset: usize,
-    /// What is wrong there.
+    /// The error there.
     pub reason: Reason,
 }
 
@@ -22,9 +22,9 @@ pub struct Malformed {
 pub enum Reason {
     /// A varint of more than 64 bits.
     VarintTooLong,
-    /// The message, or the sub-message around, ends within a field.
+    /// The message, or the enclosing sub-message, ends within a field.
     Truncated,
-    /// A length that points past the end of the message around.
+    /// A length that points past the end of the enclosing message.
     LengthPastEnd,
     /// A tag that does not fit 32 bits.
     TagTooLarge,
@@ -118,7 +118,7 @@ pub(super) fn tag(data: &[u8], pos: &mut usize) -> Result<u32, Malformed> {
     Ok(tag)
 }
 
-/// Reads a length at `pos`, moves `pos` past it, and gives the end of what it spans; that is within `data`.
+/// Reads a length at `pos`, moves `pos` past it, and returns the end of its span, which is within `data`.
 #[inline(always)]
 pub(super) fn span(data: &[u8], pos: &mut usize) -> Result<usize, Malformed> {
     let start = *pos;
@@ -147,8 +147,8 @@ pub(super) fn fixed64(data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     Ok(u64::from_le_bytes(*bytes))
 }
 
-/// Moves `pos` past the value of a field with this `tag`, which was at `at`. `depth` is how many messages and
-/// groups are around it.
+/// Moves `pos` past the value of a field with this `tag`, which was at `at`. `depth` is the number of enclosing
+/// messages and groups.
 pub(super) fn skip(data: &[u8], pos: &mut usize, tag: u32, at: usize, depth: usize) -> Result<(), Malformed> {
     match tag & 7 {
         VARINT => varint(data, pos).map(drop),
@@ -184,7 +184,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&bytes[..n]);
 }
 
-/// Puts the length of `out[mark..]` in front of it.
+/// Inserts the length of `out[mark..]` in front of it.
 pub(super) fn put_length_before(out: &mut Vec<u8>, mark: usize) {
     let (bytes, n) = encode_varint((out.len() - mark) as u64);
     out.extend_from_slice(&bytes[..n]);

@@ -6,43 +6,44 @@ use super::streams::{Half, QueueEnd, Slot};
 use super::{Connection, Event, StreamId};
 use crate::session::http2::frame::{FrameHead, STREAM_ID_MAX, WINDOW_MAX, be_u32, kind};
 
-/// How many streams that are gone may be listed as waiting for the connection's window, besides twice the open ones.
+/// Maximum number of ended streams in the list of blocked streams, besides twice the open ones.
 const BLOCKED_SLACK: usize = 64;
 
-/// What a peer may send on all streams together.
+/// The window of what a peer may send on all streams together.
 ///
-/// A stream's window is given back when its owner releases the data; this one as soon as data arrives. Otherwise the
-/// data of one slow stream would take the window from all others. What is held that way stays bounded: `left` and
-/// `held` together are never above `held_max`, and at that bound the window waits for releases, too.
+/// A stream's window is returned when its owner releases the data; this one as soon as data arrives. Otherwise the data
+/// of one slow stream would take the window from all others. Unreleased data stays bounded: `left` plus `held` never
+/// exceed
+/// `held_max`, and at that bound this window waits for releases too.
 pub(super) struct RecvWindow {
-    /// What the peer may send at best, in bytes.
+    /// The full window, in bytes.
     max: u32,
-    /// What it may send now.
+    /// What the peer may send now.
     left: u32,
-    /// What came and was not released.
+    /// Received bytes that are not released.
     held: u32,
     held_max: u32,
 }
 
 impl RecvWindow {
-    /// A window of `max` bytes, of which no more than `held_max` wait for release; that is `max` at least.
+    /// A window of `max` bytes, with at most `held_max` unreleased bytes, which is at least `max`.
     pub(super) fn new(max: u32, held_max: u32) -> Self {
         Self { max, left: max, held: 0, held_max: held_max.max(max) }
     }
 
-    /// Counts `n` bytes that came.
+    /// Counts `n` received bytes.
     pub(super) fn take(&mut self, n: u32) -> Result<(), Violation> {
         self.left = self.left.checked_sub(n).ok_or(Violation::ConnectionWindow)?;
         self.held += n;
         Ok(())
     }
 
-    /// Counts `n` bytes that were consumed; never more than came, whatever the owner says.
+    /// Counts `n` released bytes, at most as many as are held.
     fn release(&mut self, n: u32) {
         self.held -= n.min(self.held);
     }
 
-    /// By how much the window grows, once that is worth telling: half of it.
+    /// The increment of a WINDOW_UPDATE, once it is worth a frame: half of the window.
     #[inline]
     fn grow(&mut self) -> Option<u32> {
         let target = self.max.min(self.held_max - self.held);
@@ -56,11 +57,11 @@ impl RecvWindow {
 }
 
 impl Connection {
-    /// The owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the peer may
-    /// send as many more on it. The peer is told at every half window.
+    /// The owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the peer may send as
+    /// many more. A WINDOW_UPDATE goes out at every half window.
     ///
-    /// Release all that came, also of streams that have ended: [`super::Config::connection_held_max`] bounds the
-    /// rest, of all streams together.
+    /// Release all received data, also of ended streams: [`super::Config::connection_held_max`] bounds the unreleased
+    /// data of all streams together.
     pub fn release(&mut self, stream: StreamId, n: u32) {
         self.release_connection(n);
         let Some(slot) = self.streams.find(stream) else { return };
@@ -74,7 +75,7 @@ impl Connection {
             return;
         }
         let room = (i64::from(initial) - i64::from(stream.recv_window)).max(0) as u32;
-        // Before the peer knows of a smaller window, it has more than we want to give.
+        // Before the peer acknowledges a smaller window, it has more than the new limit.
         let increment = stream.credit.min(room);
         if increment > 0 {
             stream.credit -= increment;
@@ -84,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of `stream` that wait for a window, trailers not counted.
+    /// Bytes of `stream` that wait for a window, without trailers.
     pub fn queued(&self, stream: StreamId) -> usize {
         let queue = self.streams.find(stream).and_then(|slot| self.streams[slot].queue.as_ref());
         queue.map_or(0, |q| q.waiting().len())
@@ -95,14 +96,14 @@ impl Connection {
         self.streams.iter().filter_map(|stream| stream.queue.as_ref()).map(|q| q.waiting().len()).sum()
     }
 
-    /// Notes that bytes were consumed which count for the connection's window alone.
+    /// Counts consumed bytes that belong to the connection's window only.
     #[inline]
     pub(super) fn release_connection(&mut self, n: u32) {
         self.recv_window.release(n);
         self.grow_recv_window();
     }
 
-    /// Tells the peer what it may send on all streams together, once that is worth telling.
+    /// Sends the WINDOW_UPDATE of the connection, once it is worth a frame.
     #[inline]
     pub(super) fn grow_recv_window(&mut self) {
         if let Some(increment) = self.recv_window.grow() {
@@ -120,7 +121,7 @@ impl Connection {
             return self.grow_connection(increment);
         }
         let Some(slot) = self.streams.find(head.stream) else {
-            // RFC 9113 section 5.1: it may have been on its way when the stream ended.
+            // RFC 9113 section 5.1: it may have been in flight when the stream ended.
             return if self.is_idle(head.stream) { Err(Violation::IdleStream) } else { Ok(()) };
         };
         if self.is_idle(head.stream) {
@@ -140,8 +141,8 @@ impl Connection {
         }
     }
 
-    /// The peer changed the window that streams start with, which also changes those of open streams by the
-    /// difference (RFC 9113 section 6.9.2).
+    /// The peer changed the initial window, which also changes the windows of open streams by the difference (RFC 9113
+    /// section 6.9.2).
     pub(super) fn set_peer_initial_window(&mut self, value: u32) -> Result<(), Violation> {
         if value > WINDOW_MAX {
             return Err(Violation::SettingsWindow);
@@ -169,7 +170,7 @@ impl Connection {
             return Err(Violation::ZeroIncrement);
         }
         self.send_window = self.send_window.checked_add(increment as i32).ok_or(Violation::WindowOverflow)?;
-        // Each waiting stream gets one turn, so the loop ends even if they all come back.
+        // Each waiting stream gets one turn, so the loop ends even if they are all listed again.
         for _ in 0..self.blocked.len() {
             if self.send_window <= 0 {
                 break;
@@ -184,7 +185,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what the windows admit of a stream's queue.
+    /// Sends as much of a stream's queue as the windows permit.
     fn flush(&mut self, slot: Slot) {
         let stream = &mut self.streams[slot];
         if stream.queue.is_none() {
@@ -209,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Gives a stream with a window of its own a turn at the connection's.
+    /// Lists a stream that only the connection's window blocks.
     pub(super) fn list_if_blocked(&mut self, slot: Slot) {
         let stream = &mut self.streams[slot];
         if let Some(queue) = &mut stream.queue
@@ -218,7 +219,7 @@ impl Connection {
         {
             queue.is_listed = true;
             self.blocked.push_back(stream.id);
-            // Streams that were reset stay listed; while the window is shut nothing else takes them out.
+            // Reset streams stay listed; while the window is shut nothing else removes them.
             if self.blocked.len() > 2 * self.streams.len() + BLOCKED_SLACK {
                 self.blocked.retain(|id| self.streams.find(*id).is_some());
             }
@@ -235,16 +236,16 @@ mod tests {
     use std::collections::BTreeMap;
     use weft_core::Time;
 
-    /// A client that keeps to its windows, a server, and the server's owner.
+    /// A client that obeys its windows, a server, and the server's owner.
     struct World {
         server: Connection,
-        /// What the client sent and the server has not taken in.
+        /// Bytes from the client that the server has not processed.
         wire: Vec<u8>,
-        /// What the client may send on all streams, and on each that it has not ended.
+        /// The client's windows, of the connection and of each stream that it has not ended.
         window: u32,
         windows: BTreeMap<StreamId, u32>,
         next_stream: StreamId,
-        /// What the owner holds, by stream.
+        /// The owner's unreleased bytes, by stream.
         owed: Vec<(StreamId, u32)>,
     }
 
@@ -279,7 +280,7 @@ mod tests {
             self.next_stream += 2;
         }
 
-        /// Data with some padding, if the windows admit it.
+        /// Sends data with some padding, if the windows permit it.
         fn data(&mut self, pick: usize, n: u32, end: bool) {
             let Some((&stream, window)) = pick_of(&mut self.windows, pick) else { return };
             let n = n.min(*window).min(self.window);
@@ -320,7 +321,7 @@ mod tests {
             }
         }
 
-        /// Lets up to `n` bytes arrive, and the client hear of what the server says to that.
+        /// Delivers up to `n` bytes, and the server's response to them.
         fn deliver(&mut self, n: usize) {
             let n = n.min(self.wire.len());
             let mut taken = 0;
@@ -334,10 +335,10 @@ mod tests {
                 }
             }
             self.wire.drain(..taken);
-            self.hear();
+            self.receive_updates();
         }
 
-        fn hear(&mut self) {
+        fn receive_updates(&mut self) {
             let output = self.server.output().to_vec();
             self.server.advance_output(output.len());
             let mut rest = &output[..];
@@ -355,7 +356,7 @@ mod tests {
             }
         }
 
-        /// What must hold at any time.
+        /// Checks the invariants.
         fn check(&self) -> Result<(), TestCaseError> {
             let (config, window) = (&self.server.config, &self.server.recv_window);
             let owed: u32 = self.owed.iter().map(|(_, n)| n).sum();
@@ -377,8 +378,8 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_were_reset_do_not_pile_up_behind_a_shut_window() {
-        // If this fails, a peer that leaves the connection no window fills our memory with streams that it resets.
+    fn reset_streams_leave_shut_window() {
+        // If this fails, a peer that shuts the connection's window fills our memory with streams that it resets.
         let mut world = World::new(Config::server());
         let mut response = HeadersBuilder::new();
         response.push(b":status", b"200").unwrap();
@@ -400,11 +401,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn nothing_leaks_from_the_windows(
+        fn windows_never_leak_credit(
             held_max in WINDOW_INITIAL..400_000,
             steps in proptest::collection::vec((0u8..12, any::<usize>(), 0u32..16_000, 0usize..20_000), 1..300),
         ) {
-            // If this fails, a connection slows down over its life until it stands still.
+            // If this fails, a connection slows down over its life until it stalls.
             let config = Config {
                 connection_window: WINDOW_INITIAL,
                 connection_held_max: held_max,
@@ -432,11 +433,11 @@ mod tests {
             while !world.owed.is_empty() {
                 world.release(0, u32::MAX);
             }
-            world.hear();
+            world.receive_updates();
             let window = &world.server.recv_window;
             prop_assert_eq!((window.held, window.left), (0, world.window));
             prop_assert!(window.max - window.left < window.max / 2, "the peer is owed half of the window");
-            // Streams that the client ended are the owner's to answer.
+            // The owner still has to answer streams that the client ended.
             while !world.server.streams.is_empty() {
                 world.server_resets(0);
             }

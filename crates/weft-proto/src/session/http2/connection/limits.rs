@@ -1,4 +1,4 @@
-//! What a peer may do, what it costs us at most, and what happened (RFC 9113 section 10.5).
+//! Limits on a peer's behaviour, and counters of violations (RFC 9113 section 10.5).
 
 use weft_core::{Interval, Time};
 
@@ -6,62 +6,63 @@ use crate::session::http2::frame::ErrorCode;
 use crate::session::http2::headers::Malformed;
 use crate::session::http2::hpack::HpackError;
 
-/// Streams that a peer may reset, or make us reset, at once, unless [`super::Config::resets_max`] says otherwise.
+/// Streams that a peer may reset, or make us reset, in a burst, unless [`super::Config::resets_max`] differs.
 ///
-/// A reset costs the peer nothing and frees its place among the concurrent streams, so without a bound it
-/// could start any amount of work (CVE-2023-44487; CVE-2025-8671 for resets that we are made to send). It counts
-/// whatever has become of its stream: a request that is answered at once is as cheap as one that waits.
+/// A reset costs the peer nothing and frees a concurrent stream, so without a limit a peer could start any amount of
+/// work (CVE-2023-44487; CVE-2025-8671 for resets that we are made to send). A reset counts in any state of its stream:
+/// a request that is answered at once is as cheap as one that waits.
 pub const RESETS_MAX: u32 = 1000;
-/// By how many the number of permitted resets grows back each second, unless [`super::Config::resets_per_s`] says
-/// otherwise; a stream that ends well adds one more, unless its request was [refused](super::Connection::refuse).
+/// How many resets per second the peer regains, unless [`super::Config::resets_per_s`] differs. A stream that completes
+/// adds one more, unless its request was [refused](super::Connection::refuse).
 pub const RESETS_PER_S: u32 = 100;
-/// Frames without any effect for an application that may come at once: SETTINGS and each setting in them, PING,
+/// Frames without effect for an application that may come in a burst: SETTINGS and each setting in them, PING,
 /// PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
 pub const CONTROLS_MAX: u32 = 4096;
-/// By how many the number of permitted frames without effect grows back each second.
+/// How many frames without effect per second the peer regains.
 pub const CONTROLS_PER_S: u32 = 200;
-/// By how many it grows with each HEADERS frame and each non-empty DATA frame of an open stream in either direction.
+/// How many it regains with each HEADERS frame and each non-empty DATA frame of an open stream, in either direction.
 pub const CONTROLS_PER_FRAME: u32 = 4;
-/// Acknowledgements and resets that may wait in the output because the peer does not read.
+/// Maximum number of acknowledgements and resets in the output, if the peer does not read.
 pub const OUTPUT_CONTROLS_MAX: u32 = 1024;
-/// Bytes that may wait in the output of a server when a request comes. A client whose requests are answered at once and
-/// that does not read the answers would fill the memory: nothing else bounds them, since each answer ends its stream.
+/// Maximum output of a server when a request comes, in bytes. Each answer ends its stream, so nothing else bounds the
+/// answers to a client that sends requests and does not read.
 pub const OUTPUT_BYTES_MAX: usize = 32 << 20;
-/// CONTINUATION frames of one header block (CVE-2024-27316). Its bytes are bounded by [`HEADER_BLOCK_BYTES_MAX`].
+/// Maximum number of CONTINUATION frames of a header block (CVE-2024-27316). [`HEADER_BLOCK_BYTES_MAX`] bounds its
+/// bytes.
 pub const CONTINUATIONS_MAX: u32 = 64;
-/// Bytes of a header block that are gathered and decoded, even though its list is too large; a configured list limit
-/// above it takes its place.
+/// Maximum size of a header block that is decoded although its list is too large, in bytes. A larger configured list
+/// limit replaces it.
 ///
-/// What is too large for the list ends only its stream, since the other streams of a connection have no part in it; the
-/// block must be decoded all the same to keep the compression table in step (RFC 9113 section 4.3). Beyond this size
-/// that work is not worth the connection any more.
+/// A list that is too large ends only its stream, because the connection's other streams have no part in it. The block
+/// must be decoded anyway to keep the compression table in step (RFC 9113 section 4.3). Beyond this size that work is
+/// not worth the connection.
 pub const HEADER_BLOCK_BYTES_MAX: u32 = 128 << 10;
-/// Settings in one frame; more are answered as a flood.
+/// Maximum number of settings in a frame; more count as a flood.
 pub const SETTINGS_MAX: usize = 64;
-/// How many streams that ended last are remembered, to tell a late frame from a wrong one.
+/// How many recently ended streams are remembered, to distinguish a late frame from a wrong one.
 pub const RECENT_STREAMS_MAX: usize = 128;
-/// Streams that we open before the peer has said how many it permits.
+/// Maximum number of streams that we open before the peer's limit is known.
 pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
-/// PINGs that a client sends at its keepalive's interval while the server sends neither HEADERS nor DATA; further ones
-/// follow each other by [`PING_INTERVAL_MIN`] at least.
+/// PINGs that a client sends at its keepalive interval while the server sends neither HEADERS nor DATA. Further ones
+/// are at least [`PING_INTERVAL_MIN`] apart.
 ///
-/// Common gRPC servers note a strike for each PING within that time of the last, forget their strikes when they send
-/// HEADERS or DATA, and end the connection with ENHANCE_YOUR_CALM at the third strike
+/// Common gRPC servers record a strike for each PING within that time of the last. They clear their strikes when they
+/// send HEADERS or DATA, and end the connection with ENHANCE_YOUR_CALM at the third
 /// (<https://github.com/grpc/grpc/blob/master/doc/keepalive.md>).
 pub const QUICK_PINGS_MAX: u8 = 2;
 /// See [`QUICK_PINGS_MAX`].
 pub const PING_INTERVAL_MIN: Interval = Interval::from_secs(5 * 60);
-/// A server that leaves in good order waits no longer than this for its client to answer: what was on its way has come
+/// Maximum time that a gracefully closing server waits for its client to acknowledge. Requests in flight have arrived
 /// by then.
 pub const DRAIN_TIME_MAX: Interval = Interval::from_secs(1);
-/// A connection without streams gives back the memory of its caches and buffers after this time.
+/// A connection without streams releases the memory of its caches and buffers after this time.
 pub const IDLE_TRIM: Interval = Interval::from_secs(5);
-/// Largest dynamic table that a peer may fill, in bytes.
+/// Maximum size of the dynamic table that a peer may fill, in bytes.
 pub const HEADER_TABLE_BYTES_MAX: u32 = 64 << 10;
 
 macro_rules! violations {
     ($(#[doc = $doc:literal] $name:ident = $code:ident $text:literal),* $(,)?) => {
-        /// What a peer did wrong, or too much of. It ends the stream or the connection, and is counted.
+        /// A violation or excess of a peer. It ends the stream or the connection, and is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Violation { $(#[doc = $doc] $name),* }
 
@@ -69,12 +70,12 @@ macro_rules! violations {
             /// All violations, in the order of declaration.
             pub const ALL: &'static [Violation] = &[$(Self::$name),*];
 
-            /// The code that the peer is told.
+            /// The error code that the peer gets.
             pub const fn code(self) -> ErrorCode {
                 match self { $(Self::$name => ErrorCode::$code),* }
             }
 
-            /// What it is, as a sentence.
+            /// A description as a sentence.
             pub fn description(self) -> &'static str {
                 match self { $(Self::$name => $doc.trim_ascii()),* }
             }
@@ -166,15 +167,15 @@ impl From<Malformed> for Violation {
     }
 }
 
-/// How often each violation happened on a connection, and what it did otherwise.
+/// Counters of a connection: violations by kind, and streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     violations: [u32; Violation::ALL.len()],
-    /// Streams that were opened by either side.
+    /// Streams opened by either side.
     pub streams_opened: u64,
     /// Streams that the peer reset.
     pub resets_received: u64,
-    /// Streams that we reset, for whatever reason.
+    /// Streams that we reset, for any reason.
     pub resets_sent: u64,
 }
 
@@ -184,12 +185,12 @@ impl Counters {
         Self { violations, streams_opened: 0, resets_received: 0, resets_sent: 0 }
     }
 
-    /// How often `violation` happened.
+    /// The number of times `violation` happened.
     pub fn violations(&self, violation: Violation) -> u32 {
         self.violations[violation as usize]
     }
 
-    /// Each violation that happened, and how often.
+    /// The violations that happened, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Violation, u32)> {
         Violation::ALL.iter().map(|&v| (v, self.violations(v))).filter(|&(_, n)| n > 0)
     }
@@ -200,7 +201,7 @@ impl Counters {
     }
 }
 
-/// What a peer may still do of something that costs it nothing.
+/// A token bucket for an action that costs the peer nothing.
 pub(super) struct Budget {
     left: u32,
     max: u32,
@@ -216,14 +217,14 @@ impl Budget {
         self.left = self.left.saturating_add(n).min(self.max);
     }
 
-    /// An error when nothing is left.
+    /// Takes a token; fails if none is left.
     pub(super) fn spend(&mut self, otherwise: Violation) -> Result<(), Violation> {
         self.left = self.left.checked_sub(1).ok_or(otherwise)?;
         Ok(())
     }
 }
 
-/// The budgets of one peer.
+/// The token buckets of a peer.
 pub(super) struct Budgets {
     pub(super) resets: Budget,
     pub(super) controls: Budget,
@@ -237,14 +238,14 @@ impl Budgets {
         Self { resets, controls, resets_per_s, refilled: now }
     }
 
-    /// Permits other resets from now on; a peer that has spent some of its budget has spent as many of the new one.
+    /// Changes the limit of resets. Tokens that the peer has spent stay spent.
     pub(super) fn set_resets(&mut self, max: u32, per_s: u32) {
         let spent = self.resets.max - self.resets.left;
         self.resets = Budget { left: max.saturating_sub(spent), max };
         self.resets_per_s = per_s;
     }
 
-    /// Adds what has grown back in the whole seconds since the last time.
+    /// Refills the buckets for the whole seconds since the last time.
     #[inline]
     pub(super) fn refill(&mut self, now: Time) {
         const SECOND: i64 = Interval::from_secs(1).as_nanos();
@@ -257,7 +258,7 @@ impl Budgets {
         }
     }
 
-    /// A frame with an effect went in or out.
+    /// Refills for a frame with an effect, in either direction.
     #[inline]
     pub(super) fn note_useful_frame(&mut self) {
         self.controls.earn(CONTROLS_PER_FRAME);

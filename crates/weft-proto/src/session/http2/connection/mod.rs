@@ -1,14 +1,14 @@
-//! One HTTP/2 connection, as a client or as a server.
+//! An HTTP/2 connection, as a client or as a server.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! | --- | --- |
 //! | `recv` | frames from the peer to events |
 //! | `send` | headers, data and resets to frames |
-//! | `flow` | both directions' windows, and data that waits for one |
-//! | `settings` | what the two sides told each other |
-//! | `timers` | everything that happens without input |
-//! | `streams`, `output` | the state of streams, and bytes to be sent |
-//! | `limits` | what a peer may do, and what it did |
+//! | `flow` | windows in both directions, and data that waits for one |
+//! | `settings` | SETTINGS in both directions |
+//! | `timers` | timeouts |
+//! | `streams`, `output` | the state of streams, and the output buffer |
+//! | `limits` | limits on the peer, and counters |
 
 mod flow;
 pub mod limits;
@@ -38,10 +38,10 @@ use super::frame::{ErrorCode, PREFACE, STREAM_ID_MAX, WINDOW_INITIAL, kind};
 use super::headers::Headers;
 use super::hpack::{BlockDecoder, BlockEncoder, TABLE_BYTES_INITIAL};
 
-/// The number of a stream: odd, because only clients open streams here.
+/// A stream identifier: odd, because only clients open streams here.
 pub type StreamId = u32;
 
-/// The end of the connection that we are.
+/// Our end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// We open streams.
@@ -50,48 +50,49 @@ pub enum Role {
     Server,
 }
 
-/// What we permit the peer, and how long we wait for it.
+/// The limits for the peer, and timeouts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which end we are.
+    /// Our end of the connection.
     pub role: Role,
-    /// Streams that may be open at a time: the peer's for a server, ours for a client.
+    /// Maximum number of concurrent streams: the peer's for a server, ours for a client.
     pub max_concurrent_streams: u32,
-    /// Received bytes of one stream that its owner has not released yet, up to 2^31-1.
+    /// Maximum unreleased data of a stream, in bytes, up to 2^31-1.
     pub initial_window: u32,
-    /// What the peer may send on all streams together before it hears from us, 65,535 to 2^31-1 bytes.
+    /// What the peer may send on all streams together without a WINDOW_UPDATE, 65,535 to 2^31-1 bytes.
     pub connection_window: u32,
-    /// Bytes of all streams that came, or may come, and were not released; at least `connection_window`.
+    /// Maximum unreleased data of all streams, including data that may still come; at least `connection_window`, in
+    /// bytes.
     ///
-    /// Below it the connection's window is given back as data comes, so that a stream whose owner does not release
-    /// holds up no other stream of the connection. It is thus what the data of one peer can cost in memory.
+    /// Below it the connection's window is returned as data arrives, so that a stream whose owner does not release its
+    /// data blocks no other stream. So it bounds the memory for one peer's data.
     pub connection_held_max: u32,
-    /// Largest payload of a frame that we take, 16,384 to 16,777,215 bytes.
+    /// Maximum payload of a received frame, 16,384 to 16,777,215 bytes.
     pub max_frame_size: u32,
-    /// Largest header list, in bytes as RFC 7541 section 4.1 counts them. A larger one ends its stream; see
-    /// [`limits::HEADER_BLOCK_BYTES_MAX`] for what ends the connection.
+    /// Maximum size of a header list, in bytes by RFC 7541 section 4.1. A larger one ends its stream; see
+    /// [`limits::HEADER_BLOCK_BYTES_MAX`] for the connection's limit.
     pub max_header_list_size: u32,
-    /// Size of the peer's compression table that we hold, up to [`limits::HEADER_TABLE_BYTES_MAX`] bytes.
+    /// Size of the peer's compression table on our side, up to [`limits::HEADER_TABLE_BYTES_MAX`] bytes.
     pub header_table_size: u32,
-    /// Time until the peer's preface and SETTINGS must be here.
+    /// Timeout for the peer's preface and SETTINGS.
     pub preface_timeout: Interval,
-    /// Time until our SETTINGS must be acknowledged.
+    /// Timeout for the acknowledgement of our SETTINGS.
     pub settings_timeout: Interval,
-    /// When to ask whether the peer is still there; none to never ask.
+    /// Keepalive PINGs; `None`: never.
     pub keepalive: Option<Keepalive>,
-    /// Time for which queued data may wait for a window before its stream is reset.
+    /// Timeout for queued data that waits for a window; then its stream is reset.
     pub stall_timeout: Interval,
-    /// Streams that the peer may reset, or make us reset, at once.
+    /// Streams that the peer may reset, or make us reset, in a burst.
     pub resets_max: u32,
-    /// By how many that grows back each second.
+    /// How many resets per second the peer regains.
     pub resets_per_s: u32,
 }
 
 impl Config {
-    /// Limits for a server that does not know its clients: 256 streams of up to 64 KiB, 16 MiB together at most.
+    /// Limits for a server with unknown clients: 256 streams of up to 64 KiB, 16 MiB together at most.
     ///
-    /// A client that is silent for a minute is asked whether it is there, with streams or without: each connection
-    /// costs memory, and clients answer any number of PINGs.
+    /// It sends a PING to a client that is silent for a minute, with or without streams: each connection costs memory,
+    /// and clients answer any number of PINGs.
     pub fn server() -> Self {
         Self {
             role: Role::Server,
@@ -115,10 +116,10 @@ impl Config {
         }
     }
 
-    /// Limits for a client of a server that somebody chose: up to 1024 streams, and the server decides.
+    /// Limits for a client with a configured server: up to 1024 streams, subject to the server's limit.
     ///
-    /// A server that owes answers and is silent for 30 s is asked whether it is there. One that owes nothing is
-    /// left alone: gRPC servers end connections on which they are asked without need
+    /// It sends a PING to a server that owes answers and is silent for 30 s. It sends none to a server that owes
+    /// nothing: gRPC servers end connections with unnecessary PINGs
     /// ([A8](https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md)).
     pub fn client() -> Self {
         Self {
@@ -135,85 +136,85 @@ impl Config {
     }
 }
 
-/// When a silent peer is asked by a PING whether it is still there (RFC 9113 section 6.7).
+/// When to check with a PING that a silent peer is alive (RFC 9113 section 6.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence after which it is asked. A server that only answers PINGs is soon asked less often, see
+    /// Silence before a PING. A server that only answers PINGs soon gets fewer of them; see
     /// [`limits::QUICK_PINGS_MAX`].
     pub interval: Interval,
-    /// Silence after the question which ends the connection with [`Violation::KeepaliveTimeout`].
+    /// Silence after a PING that ends the connection with [`Violation::KeepaliveTimeout`].
     pub timeout: Interval,
-    /// Ask also while no stream is open.
+    /// Send PINGs also while no stream is open.
     pub without_streams: bool,
 }
 
-/// What a peer's bytes meant.
+/// The meaning of the peer's bytes.
 #[derive(Debug)]
 pub enum Event<'i> {
     /// A request (for a server), a response (for a client), or trailers. Informational responses are skipped.
     Headers {
-        /// The stream, which a request has just opened.
+        /// The stream; a request opens it.
         stream: StreamId,
-        /// The list, which is well formed.
+        /// The valid header list.
         headers: Rc<Headers>,
-        /// The peer sends nothing more on this stream. Always true for trailers.
+        /// The peer ends this stream. Always true for trailers.
         end_stream: bool,
-        /// The list comes behind the body.
+        /// The list follows the body.
         trailers: bool,
     },
-    /// Part of a body. A DATA frame may come in several parts.
+    /// Part of a body. A DATA frame may become several parts.
     Data {
         /// The stream.
         stream: StreamId,
-        /// The bytes; they are part of the input. Empty only with `end_stream`.
+        /// The bytes, borrowed from the input. Empty only with `end_stream`.
         data: &'i [u8],
-        /// What to give to [`Connection::release`] once the data is consumed: its length and that of padding.
+        /// The number for [`Connection::release`] once the data is consumed: the length of the data and its padding.
         flow_len: u32,
-        /// The peer sends nothing more on this stream.
+        /// The peer ends this stream.
         end_stream: bool,
     },
-    /// The stream is gone. What was queued on it is dropped.
+    /// The stream was reset. Its queued data is dropped.
     Reset {
         /// The stream.
         stream: StreamId,
-        /// Who ended it, and why.
+        /// Which end reset it, and why.
         by: ResetBy,
     },
-    /// All queued data of the stream went out, and more may be sent.
+    /// All queued data of the stream was sent; it accepts more.
     Unblocked {
         /// The stream.
         stream: StreamId,
     },
-    /// The peer takes no new streams. Those of ours above `last_stream` are gone; the peer has not touched
-    /// them, so what they asked for can be asked again elsewhere.
+    /// The peer accepts no new streams. Our streams above `last_stream` are removed. The peer has not processed them,
+    /// so their requests can be retried elsewhere.
     GoAway {
-        /// The last stream that the peer may have acted on.
+        /// The last stream that the peer may have processed.
         last_stream: StreamId,
-        /// Why.
+        /// The reason.
         code: ErrorCode,
     },
-    /// The peer's settings came or changed: [`Connection::open`] may now succeed.
+    /// The peer's settings arrived or changed: [`Connection::open`] may now succeed.
     StreamsAvailable,
 }
 
-/// Who reset a stream.
+/// The end that reset a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetBy {
     /// The peer, for this reason.
     Peer(ErrorCode),
-    /// This end, because the peer broke a rule of its stream, or left no window for too long.
+    /// This end, because of a violation, or because the peer gave no window for too long.
     Us(Violation),
 }
 
-/// The connection is over. A GOAWAY is in the output; send that and close.
+/// The connection has ended. The output contains a GOAWAY; send it and close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
-    /// What the peer did.
+    /// The peer's violation.
     pub violation: Violation,
 }
 
 impl ConnectionError {
-    /// The code that the peer is told.
+    /// The error code that the peer gets.
     pub fn code(&self) -> ErrorCode {
         self.violation.code()
     }
@@ -227,24 +228,24 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// What a client of HTTP/1.1 is told (RFC 9110 section 15.6.6).
+/// The response to a client of HTTP/1.1 (RFC 9110 section 15.6.6).
 const HTTP1_ANSWER: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain\r\n\
     content-length: 59\r\n\
     connection: close\r\n\r\n\
     This port speaks gRPC: HTTP/2 with prior knowledge, no TLS\n";
-/// What a client of TLS is told: the fatal alert `protocol_version` (RFC 8446 section 6.2).
+/// The response to a client of TLS: the fatal alert `protocol_version` (RFC 8446 section 6.2).
 const TLS_ALERT: [u8; 7] = [21, 3, 1, 0, 2, 2, 70];
 
 /// An HTTP/2 connection without its socket.
 ///
-/// - Give it what arrived: [`Self::handle_input`], again and again until it consumes nothing and returns no event.
-/// - Send what it wants to send: [`Self::output`] and [`Self::advance_output`], after any other call.
-/// - Wake it at [`Self::poll_timeout`] with [`Self::handle_timeout`], then take events with [`Self::poll_event`].
-/// - Release what was consumed of every [`Event::Data`], also of streams that have ended since.
+/// - Feed it input with [`Self::handle_input`], repeatedly until it consumes nothing and returns no event.
+/// - Send its output, with [`Self::output`] and [`Self::advance_output`], after any other call.
+/// - Call [`Self::handle_timeout`] at [`Self::poll_timeout`], then take events with [`Self::poll_event`].
+/// - Release the data of every [`Event::Data`], also of streams that have ended since.
 pub struct Connection {
     config: Config,
-    /// The latest time that we were told.
+    /// The latest time from the owner.
     now: Time,
     phase: Phase,
     parser: Parser,
@@ -252,20 +253,20 @@ pub struct Connection {
     encoder: BlockEncoder,
     streams: Streams,
     output: Output,
-    /// What the peer may send.
+    /// The receive window of the connection.
     recv_window: RecvWindow,
-    /// What we may send on all streams together, in bytes.
+    /// The send window of the connection, in bytes.
     send_window: i32,
     peer: PeerSettings,
-    /// Our settings, which come first, were written.
+    /// Our settings were written; they come first.
     is_greeted: bool,
-    /// Whether the peer knows our settings.
+    /// The peer has acknowledged our settings.
     is_settings_acked: bool,
     /// Events that do not borrow from the input.
     notices: VecDeque<Event<'static>>,
-    /// Streams with queued data that only the connection's window holds back, in the order of their turns.
+    /// Streams whose queued data only the connection's window blocks, in order of their turns.
     blocked: VecDeque<StreamId>,
-    /// For a client: the stream that it opens next. For a server: the last one that the peer opened.
+    /// For a client: the next stream to open. For a server: the last stream that the peer opened.
     stream_mark: StreamId,
     /// The last stream on which a client has sent its request.
     last_request: StreamId,
@@ -275,32 +276,32 @@ pub struct Connection {
     counters: Counters,
 }
 
-/// How far the two sides have met.
+/// The state of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The client's preface is to come.
+    /// Waits for the client's preface.
     Preface,
-    /// The peer's SETTINGS are to come.
+    /// Waits for the peer's SETTINGS.
     Settings,
     Open,
     /// After a connection error.
     Failed,
 }
 
-/// How far the end of the connection has come.
+/// The state of the graceful close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
     No,
-    /// A server said that it will take no new streams, and asked with a PING whether the client has heard.
+    /// A server sent GOAWAY with the maximum stream, and a PING to learn when the client has seen it.
     Announced,
-    /// No stream above this is taken any more.
+    /// No stream above this one is accepted any more.
     Ours(StreamId),
-    /// The peer said so.
+    /// The peer sent GOAWAY.
     Peers,
 }
 
 impl Connection {
-    /// A connection whose socket is open. The output holds the preface, SETTINGS, and the connection's window.
+    /// A connection with an open socket. The output contains the preface, SETTINGS, and the connection's window.
     pub fn new(mut config: Config, now: Time) -> Self {
         settings::clamp(&mut config);
         let is_client = config.role == Role::Client;
@@ -337,26 +338,26 @@ impl Connection {
         connection
     }
 
-    /// Takes over what the peer was not told of a configuration: keepalive and the budget of resets.
+    /// Applies the parts of a configuration that the peer does not know: keepalive and the budget of resets.
     pub fn configure(&mut self, config: &Config) {
         self.config.keepalive = config.keepalive;
         (self.config.resets_max, self.config.resets_per_s) = (config.resets_max, config.resets_per_s);
         self.budgets.set_resets(config.resets_max, config.resets_per_s);
     }
 
-    /// Bytes to be sent, in order. They stay until [`Self::advance_output`].
+    /// Bytes to send, in order. They stay until [`Self::advance_output`].
     pub fn output(&self) -> &[u8] {
         self.output.pending()
     }
 
-    /// Bytes of the output that were sent, since the start; those of [`Self::output`] are behind them.
+    /// Number of output bytes sent so far; [`Self::output`] follows them.
     pub fn n_sent(&self) -> u64 {
         self.output.n_taken()
     }
 
-    /// Whether the output should leave at once. Answers to PING may wait for bytes to travel with, for about a
-    /// millisecond: common gRPC peers send a PING with every message to learn the bandwidth, and a system call and a
-    /// wake-up for each answer is a quarter of what a lone call costs.
+    /// Whether the output should be sent at once. Answers to PING may wait about a millisecond for other bytes: common
+    /// gRPC peers send a PING with every message to measure bandwidth, and a system call and a wake-up per answer are a
+    /// quarter of the cost of a lone call.
     pub fn is_output_urgent(&self) -> bool {
         self.output.is_urgent()
     }
@@ -364,18 +365,18 @@ impl Connection {
     /// The first `n` bytes of [`Self::output`] were sent.
     ///
     /// # Panics
-    /// When there were fewer.
+    /// If there are fewer.
     pub fn advance_output(&mut self, n: usize) {
         self.output.advance(n);
     }
 
-    /// The next event that needs no input, such as what a timeout led to.
+    /// The next event that needs no input, such as the result of a timeout.
     pub fn poll_event(&mut self) -> Option<Event<'static>> {
         self.notices.pop_front()
     }
 
-    /// Whether nothing more will happen: after an error, or when the last stream of a draining connection has
-    /// ended. Send the output, then close the socket.
+    /// Whether nothing more will happen: after an error, or when the last stream of a draining connection has ended.
+    /// Send the output, then close the socket.
     pub fn is_closed(&self) -> bool {
         match self.drain {
             _ if self.phase == Phase::Failed => true,
@@ -384,7 +385,7 @@ impl Connection {
         }
     }
 
-    /// Whether either side has said that it takes no new streams.
+    /// Whether either side has announced that it accepts no new streams.
     pub fn is_draining(&self) -> bool {
         self.drain != Drain::No || self.phase == Phase::Failed
     }
@@ -394,7 +395,7 @@ impl Connection {
         self.streams.len()
     }
 
-    /// What the peer did wrong, by reason.
+    /// Counters of violations and streams.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -404,7 +405,7 @@ impl Connection {
         self.streams.find(stream).is_some()
     }
 
-    /// How many streams [`Self::open`] would give now.
+    /// How many streams [`Self::open`] can open now.
     pub fn available_streams(&self) -> u32 {
         if self.config.role == Role::Server || self.is_draining() || self.stream_mark > STREAM_ID_MAX {
             return 0;
@@ -418,11 +419,11 @@ impl Connection {
         max.saturating_sub(self.streams.len() as u32).min((STREAM_ID_MAX - self.stream_mark) / 2 + 1)
     }
 
-    /// Ends the connection for something that the peer did.
+    /// Ends the connection because of a violation.
     fn fail(&mut self, violation: Violation) -> ConnectionError {
         self.counters.note(violation);
         match violation {
-            // In words that the peer understands.
+            // Answer in the peer's protocol.
             Violation::Http1 if !self.is_greeted => self.output.write_raw(HTTP1_ANSWER),
             Violation::Tls if !self.is_greeted => self.output.write_raw(&TLS_ALERT),
             _ => self.write_go_away(self.last_peer_stream(), violation.code()),
@@ -434,7 +435,7 @@ impl Connection {
         ConnectionError { violation }
     }
 
-    /// Ends a stream for something that the peer did: tells the peer, and the owner if it knows the stream.
+    /// Ends a stream because of a violation: resets it, and notifies the owner if it knows the stream.
     fn fail_stream(&mut self, stream: StreamId, violation: Violation) -> Result<(), Violation> {
         self.counters.note(violation);
         let code = violation.code();
@@ -451,7 +452,7 @@ impl Connection {
         self.check_output()
     }
 
-    /// Takes a stream out of the table.
+    /// Removes a stream from the table.
     fn remove(&mut self, slot: Slot, ending: Ending) {
         self.streams.remove(slot, ending);
         if ending == Ending::Complete {
@@ -459,7 +460,7 @@ impl Connection {
         }
     }
 
-    /// Writes our settings, unless they were.
+    /// Writes our settings, unless they are already written.
     fn greet(&mut self) {
         if !core::mem::replace(&mut self.is_greeted, true) {
             self.write_settings();
@@ -477,13 +478,13 @@ impl Connection {
         self.output.write_frame(kind::GOAWAY, 0, 0, &payload);
     }
 
-    /// An error when the peer lets too many answers pile up.
+    /// Fails if the peer lets too many answers accumulate.
     fn check_output(&self) -> Result<(), Violation> {
         let is_flooded = self.output.n_controls() > limits::OUTPUT_CONTROLS_MAX;
         if is_flooded { Err(Violation::OutputFlood) } else { Ok(()) }
     }
 
-    /// The last stream that the peer opened and that we took.
+    /// The last stream of the peer that we accepted.
     fn last_peer_stream(&self) -> StreamId {
         match self.drain {
             _ if self.config.role == Role::Client => 0,
@@ -492,7 +493,7 @@ impl Connection {
         }
     }
 
-    /// Whether a stream was never opened, so that no frame about it makes sense.
+    /// Whether a stream was never opened, so that any frame on it is an error.
     fn is_idle(&self, stream: StreamId) -> bool {
         match self.config.role {
             Role::Client => stream.is_multiple_of(2) || stream > self.last_request,

@@ -1,21 +1,21 @@
-//! Bytes that wait to be sent.
+//! The output buffer.
 
 use crate::session::http2::frame::{FRAME_HEADER_BYTES, FrameHead, flag, kind};
 
-/// One contiguous buffer: frames are appended, the owner takes from the front.
+/// A contiguous buffer: frames are appended, and the owner takes bytes from the front.
 #[derive(Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
     start: usize,
-    /// Bytes that the owner has taken, since the start.
+    /// Number of bytes taken so far.
     n_taken: u64,
-    /// An upper bound of the acknowledgements and resets among the bytes.
+    /// An upper bound on the acknowledgements and resets in the buffer.
     n_controls: u32,
-    /// An upper bound of the bytes that are answers to PING.
+    /// An upper bound on the bytes of answers to PING.
     pong_bytes: usize,
 }
 
-/// The smallest frame that counts as a control frame, in bytes.
+/// Minimum size of a control frame, in bytes.
 const CONTROL_BYTES_MIN: usize = FRAME_HEADER_BYTES;
 
 impl Output {
@@ -50,12 +50,12 @@ impl Output {
         self.n_controls
     }
 
-    /// Whether there is anything but answers to PING.
+    /// Whether there are bytes other than answers to PING.
     pub(super) fn is_urgent(&self) -> bool {
         self.pending().len() > self.pong_bytes
     }
 
-    /// Appends the answer to a PING.
+    /// Appends an answer to a PING.
     pub(super) fn write_pong(&mut self, payload: &[u8]) {
         self.write_control(kind::PING, flag::ACK, 0, payload);
         self.pong_bytes += FRAME_HEADER_BYTES + payload.len();
@@ -74,7 +74,7 @@ impl Output {
         self.bytes.extend_from_slice(payload);
     }
 
-    /// Appends a frame that the peer made us send.
+    /// Appends a frame that the peer caused.
     pub(super) fn write_control(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         self.n_controls += 1;
         self.write_frame(kind, flags, stream, payload);
@@ -92,7 +92,7 @@ impl Output {
         self.bytes.extend_from_slice(data);
     }
 
-    /// Appends the header block that `encode` writes, in as many frames as `max_frame_bytes` demands.
+    /// Appends the header block that `encode` writes, split into frames of at most `max_frame_bytes`.
     pub(super) fn write_headers(
         &mut self,
         stream: u32,
@@ -128,8 +128,8 @@ impl Output {
         }
     }
 
-    /// Makes room for `n` bytes. Bytes that went out are overwritten before the buffer grows, once they are
-    /// as many as those that wait; so each byte moves about once.
+    /// Makes room for `n` bytes. Once as many bytes are sent as are waiting, the sent ones are overwritten instead of
+    /// growing the buffer; so each byte moves about once.
     #[inline]
     fn make_room(&mut self, n: usize) {
         if self.bytes.len() + n > self.bytes.capacity()
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_buffer_is_used_again_while_its_reader_is_behind() {
+    fn slow_reader_reuses_the_buffer() {
         let mut out = Output::default();
         for i in 0..10_000u32 {
             out.write_frame(kind::PING, 0, 0, &u64::from(i).to_be_bytes());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_header_block_becomes_several_frames() {
+    fn large_header_block_is_split() {
         let mut out = Output::default();
         out.write_headers(3, true, 4, |bytes| bytes.extend_from_slice(b"0123456789"));
         let expected: [&[u8]; 6] = [

@@ -1,4 +1,4 @@
-//! What the peer sends.
+//! Frames from the peer.
 
 use std::rc::Rc;
 
@@ -13,37 +13,37 @@ use crate::session::http2::frame::{
 };
 use crate::session::http2::headers::{Headers, Malformed, Shape};
 
-/// Where in the input we are, between two calls.
+/// The position in the input between two calls.
 #[derive(Default)]
 pub(super) struct Parser {
     payload: Payload,
-    /// A header block that is not complete yet.
+    /// An incomplete header block.
     block: Option<Box<Block>>,
 }
 
-/// What is left of a frame whose header was consumed.
+/// The remaining payload of a frame whose header was consumed.
 #[derive(Default)]
 enum Payload {
     #[default]
     None,
     Data(DataPayload),
-    /// So many bytes that mean nothing.
+    /// This many bytes to ignore.
     Skip(u32),
 }
 
 #[derive(Clone, Copy)]
 struct DataPayload {
     stream: StreamId,
-    /// Bytes of data to come.
+    /// Remaining bytes of data.
     left: u32,
-    /// Bytes of padding behind them.
+    /// Bytes of padding after the data.
     padding: u32,
-    /// Bytes that count for flow control besides the data: the padding and its length.
+    /// Bytes besides the data that count for flow control: the padding and its length.
     overhead: u32,
     end_stream: bool,
 }
 
-/// A header block whose CONTINUATION frames are to come.
+/// A header block that waits for CONTINUATION frames.
 struct Block {
     head: BlockHead,
     bytes: Vec<u8>,
@@ -60,14 +60,14 @@ struct BlockHead {
 type Received<'i> = Result<Option<Event<'i>>, Violation>;
 
 impl Connection {
-    /// Takes in what the peer sent: up to the next event, or all complete frames.
+    /// Processes the peer's bytes: up to the next event, or all complete frames.
     ///
-    /// Returns the number of bytes consumed, and an event. Nothing consumed and no event means that more bytes
-    /// are needed: keep the rest and come again. A buffer of nine bytes more than the configured
-    /// `max_frame_size` always suffices; DATA also passes through a smaller one.
+    /// Returns the number of bytes consumed, and an event. If nothing is consumed and there is no event, more bytes are
+    /// needed: keep the rest and call again. A buffer of `max_frame_size` plus nine bytes always suffices; DATA also
+    /// passes through a smaller one.
     ///
     /// # Errors
-    /// When the peer broke a rule in a way that ends the connection. The output then ends with a GOAWAY.
+    /// A violation that ends the connection. The output then ends with a GOAWAY.
     pub fn handle_input<'i>(
         &mut self,
         now: Time,
@@ -123,12 +123,12 @@ impl Connection {
         }
     }
 
-    /// Handles the frame at the start of `rest` if it is complete, or at least its header for DATA.
+    /// Handles the frame at the start of `rest` if it is complete; of DATA, the header suffices.
     fn frame<'i>(&mut self, rest: &mut &'i [u8]) -> Received<'i> {
         if self.phase == Phase::Preface && !self.preface(rest)? {
             return Ok(None);
         }
-        // The first frame is SETTINGS, which has fewer than 64 KiB.
+        // The first frame is SETTINGS, which is shorter than 64 KiB.
         if self.phase == Phase::Settings && rest.first().is_some_and(|byte| *byte != 0) {
             return foreign(rest).map_or(Ok(None), Err);
         }
@@ -166,14 +166,14 @@ impl Connection {
                 self.budgets.controls.spend(Violation::ControlFlood)?;
                 self.on_settings(head, payload)?;
             }
-            // A client may not push, and a server was told not to.
+            // A client may not push, and our settings forbid it to a server.
             kind::PUSH_PROMISE => return Err(Violation::PushPromise),
             _ => return self.continuation(head, payload),
         }
         Ok(None)
     }
 
-    /// Consumes the client's preface. False if more of it is to come.
+    /// Consumes the client's preface. Returns false if it is incomplete.
     fn preface(&mut self, rest: &mut &[u8]) -> Result<bool, Violation> {
         let n = rest.len().min(PREFACE.len());
         if rest[..n] != PREFACE[..n] {
@@ -182,13 +182,13 @@ impl Connection {
         if n == PREFACE.len() {
             *rest = &rest[n..];
             self.phase = Phase::Settings;
-            // Not before: who speaks another protocol could not read the answer behind it.
+            // Not earlier: a peer with another protocol could not read its answer after our settings.
             self.greet();
         }
         Ok(n == PREFACE.len())
     }
 
-    /// Checks what the header alone can tell.
+    /// Checks what the frame header alone shows.
     #[inline]
     fn check_place(&self, head: FrameHead) -> Result<(), Violation> {
         if head.len > self.config.max_frame_size {
@@ -197,7 +197,7 @@ impl Connection {
         if self.phase == Phase::Settings && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             return Err(Violation::BadPreface);
         }
-        // RFC 9113 section 6.10: nothing may come between the pieces of a header block.
+        // RFC 9113 section 6.10: no other frame may interrupt a header block.
         let is_within = self.parser.block.as_ref().is_some_and(|block| block.head.stream == head.stream);
         if (head.kind == kind::CONTINUATION) != self.parser.block.is_some()
             || (head.kind == kind::CONTINUATION && !is_within)
@@ -207,7 +207,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in the header of a DATA frame, whose length of padding was consumed.
+    /// Processes the header of a DATA frame, after its padding length.
     fn data_head(&mut self, head: FrameHead, pad: u32) -> Result<(), Violation> {
         if head.stream == 0 {
             return Err(Violation::UnexpectedFrame);
@@ -240,7 +240,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a stream takes a DATA frame, or what is wrong with the stream, or nothing if the frame is only late.
+    /// Whether a stream accepts a DATA frame. If not: the violation of the stream, or nothing for a late frame.
     fn admit_data(&mut self, head: FrameHead, len: u32) -> Result<Result<(), Option<Violation>>, Violation> {
         if self.is_idle(head.stream) {
             return Err(Violation::IdleStream);
@@ -249,7 +249,7 @@ impl Connection {
             return match self.streams.ending(head.stream) {
                 Some(Ending::Complete) => Err(Violation::StreamClosed),
                 Some(Ending::ResetByPeer) => Ok(Err(Some(Violation::StreamClosed))),
-                // It was on its way when we reset the stream.
+                // It was in flight when we reset the stream.
                 Some(Ending::ResetByUs) | None => Ok(Err(None)),
             };
         };
@@ -275,7 +275,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Delivers what is there of a DATA frame's data.
+    /// Delivers the available data of a DATA frame.
     fn data<'i>(&mut self, payload: DataPayload, rest: &mut &'i [u8]) -> Option<Event<'i>> {
         let n = (payload.left as usize).min(rest.len());
         let (data, tail) = rest.split_at(n);
@@ -339,13 +339,13 @@ impl Connection {
         Ok(None)
     }
 
-    /// Whether a header block of `len` bytes is still gathered, whatever becomes of its list.
+    /// Checks the size of a header block, which is gathered even if its list is too large.
     fn check_block(&self, len: usize) -> Result<(), Violation> {
         let max = self.config.max_header_list_size.max(HEADER_BLOCK_BYTES_MAX);
         if len > max as usize { Err(Violation::HeaderBlock) } else { Ok(()) }
     }
 
-    /// Takes in a complete header block. It is decoded whatever becomes of it, to keep the table in step.
+    /// Processes a complete header block. It is always decoded, to keep the table in step.
     fn block<'i>(&mut self, head: BlockHead, block: &[u8]) -> Received<'i> {
         let headers = self.decoder.decode(block)?;
         self.budgets.note_useful_frame();
@@ -368,7 +368,7 @@ impl Connection {
     fn first_headers<'i>(&mut self, head: BlockHead, headers: Option<Rc<Headers>>) -> Accepted<'i> {
         let stream = head.stream;
         if self.config.role == Role::Client {
-            // A response to what we have reset.
+            // A response to a stream that we reset.
             return if self.is_idle(stream) { Err(Violation::IdleStream) } else { Ok(Ok(None)) };
         }
         if stream.is_multiple_of(2) {
@@ -383,8 +383,8 @@ impl Connection {
             };
         }
         if let Drain::Ours(_) = self.drain {
-            // RFC 9113 section 6.8: it was on its way when we said which stream is the last. What follows on it is
-            // ignored, too.
+            // RFC 9113 section 6.8: it was in flight when we announced the last stream. Later frames on it are ignored
+            // too.
             self.stream_mark = stream;
             self.streams.remember(stream, Ending::ResetByUs);
             return Ok(Ok(None));
@@ -447,7 +447,7 @@ impl Connection {
         Ok(Ok(Some(Event::Headers { stream, headers, end_stream, trailers })))
     }
 
-    /// The peer's side of the stream is done.
+    /// The peer's direction of the stream has ended.
     #[inline]
     fn close_recv(&mut self, slot: Slot) {
         let stream = &mut self.streams[slot];
@@ -496,7 +496,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9113 section 5.3.2: priorities mean nothing any more.
+    /// RFC 9113 section 5.3.2: priorities are deprecated and ignored.
     fn on_priority(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
         if head.stream == 0 {
             return Err(Violation::UnexpectedFrame);
@@ -507,7 +507,7 @@ impl Connection {
             5 => Violation::SelfDependency,
             _ => Violation::FrameSize,
         };
-        // A stream error; but a reset of an idle stream would be our own violation.
+        // A stream error; but resetting an idle stream would be a violation of ours.
         if self.is_idle(head.stream) { Err(violation) } else { self.fail_stream(head.stream, violation) }
     }
 
@@ -534,17 +534,17 @@ impl Connection {
     }
 }
 
-/// Outside, an end of the connection; inside, an end of the stream.
+/// The outer error ends the connection, the inner one the stream.
 type Accepted<'i> = Result<Result<Option<Event<'i>>, Violation>, Violation>;
 
-/// What becomes of a header list.
+/// The role of a header list in its message.
 enum Part {
     Kept,
     /// An informational response.
     Skipped,
 }
 
-/// Checks the place of a response or of trailers in the stream's message, and notes that they came.
+/// Checks the position of a response or of trailers in the stream's message, and records it.
 fn check_message(stream: &mut Stream, end_stream: bool, headers: &Headers) -> Result<Part, Violation> {
     let shape = headers.shape().map_err(|_: Malformed| Violation::MalformedHeaders)?;
     match (stream.recv, shape) {
@@ -572,7 +572,7 @@ fn check_message(stream: &mut Stream, end_stream: bool, headers: &Headers) -> Re
     Ok(Part::Kept)
 }
 
-/// What messages of HTTP/1 begin with.
+/// How HTTP/1 messages begin.
 const HTTP1: [&[u8]; 10] = [
     b"GET ",
     b"HEAD ",
@@ -586,8 +586,8 @@ const HTTP1: [&[u8]; 10] = [
     b"HTTP/",
 ];
 
-/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with its type and the major
-/// version; a message of HTTP/1; or anything else. None if more of them must come.
+/// The other protocol that these first bytes belong to: a TLS record, which begins with its type and the major version;
+/// an HTTP/1 message; or another. `None` if more bytes are needed.
 fn foreign(first: &[u8]) -> Option<Violation> {
     const HANDSHAKE: u8 = 22;
     const ALERT: u8 = 21;
@@ -600,7 +600,7 @@ fn foreign(first: &[u8]) -> Option<Violation> {
     }
 }
 
-/// The part of a HEADERS frame's payload that is header block, and the stream that it depends on.
+/// The header block fragment in the payload of a HEADERS frame, and the stream that it depends on.
 fn header_fragment(head: FrameHead, payload: &[u8]) -> Result<(&[u8], Option<StreamId>), Violation> {
     let mut rest = payload;
     let mut pad = 0;

@@ -1,4 +1,4 @@
-//! What the owner sends.
+//! Frames from the owner.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use super::{Connection, Drain, Role, StreamId, limits};
 use crate::session::http2::frame::{ErrorCode, STREAM_ID_MAX, kind};
 use crate::session::http2::headers::Headers;
 
-/// Why something could not be sent. The connection goes on.
+/// Why something could not be sent. The connection continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendError {
-    /// The stream has ended or was reset; its [`super::Event::Reset`] may still be on its way.
+    /// The stream has ended or was reset; its [`super::Event::Reset`] may not be polled yet.
     UnknownStream,
-    /// The end of the stream was sent before, or its headers were not.
+    /// The stream's end was already sent, or its headers were not.
     WrongState,
-    /// A request on a newer stream went out first, which closed this one.
+    /// A request on a newer stream was sent first, which closed this one.
     OutOfOrder,
-    /// The list is larger than the peer permits.
+    /// The list exceeds the peer's limit.
     HeaderListTooLarge,
 }
 
@@ -36,12 +36,12 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// The payload of the PING that tells when a client has heard of the end.
+/// The payload of the PING that shows when a client has seen the GOAWAY.
 pub(super) const DRAIN_PING: [u8; 8] = *b"weftdrai";
 
 impl Connection {
-    /// A new stream, for a client. None when the peer's limit, ours, or the end of the connection forbids it.
-    /// Requests must be sent in the order in which their streams were opened.
+    /// Opens a stream, for a client. `None` if the peer's limit, ours, or the end of the connection forbids it. Send
+    /// requests in the order in which their streams were opened.
     pub fn open(&mut self) -> Option<StreamId> {
         if self.available_streams() == 0 {
             return None;
@@ -54,11 +54,11 @@ impl Connection {
         Some(id)
     }
 
-    /// Sends a request, a response, or, behind one of these and with `end_stream`, trailers. Trailers wait
-    /// for queued data.
+    /// Sends a request, a response, or, after one of these and with `end_stream`, trailers. Trailers wait for queued
+    /// data.
     ///
     /// # Errors
-    /// When the stream cannot take them; nothing was sent.
+    /// The stream cannot accept them; nothing was sent.
     pub fn send_headers(
         &mut self,
         stream: StreamId,
@@ -88,11 +88,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends `prefix` and `data` as one body part. What the windows do not admit is queued; see
-    /// [`Self::queued`] and [`super::Event::Unblocked`].
+    /// Sends `prefix` and `data` as one body part. What exceeds the windows is queued; see [`Self::queued`] and
+    /// [`super::Event::Unblocked`].
     ///
     /// # Errors
-    /// When the stream cannot take data; nothing was sent.
+    /// The stream cannot accept data; nothing was sent.
     pub fn send_data(
         &mut self,
         stream: StreamId,
@@ -122,9 +122,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers a request with nothing but headers, before anybody has worked for it, and ends its stream. The peer has
-    /// done no more for such a request than for one that it resets, so that it earns no reset (see
-    /// [`limits::RESETS_PER_S`]). Unknown streams are ignored.
+    /// Answers a request with headers only, before any work for it, and ends its stream. Such a request costs the peer
+    /// no more than one that it resets, so it earns no reset (see [`limits::RESETS_PER_S`]). Unknown streams are
+    /// ignored.
     pub fn refuse(&mut self, stream: StreamId, headers: &Headers) {
         let Some(slot) = self.streams.find(stream) else { return };
         let fits = headers.list_bytes() <= self.peer.max_header_list_bytes as usize;
@@ -135,12 +135,12 @@ impl Connection {
         let is_whole = self.streams[slot].recv == Half::Closed;
         self.streams.remove(slot, if is_whole { Ending::Complete } else { Ending::ResetByUs });
         if !is_whole {
-            // RFC 9113 section 8.1: a server that has answered in full may ask the client to stop sending.
+            // RFC 9113 section 8.1: a server that has answered completely may ask the client to stop sending.
             self.write_reset(stream, ErrorCode::NoError);
         }
     }
 
-    /// Ends a stream at once. Unknown streams are ignored: they may just have ended.
+    /// Resets a stream. Unknown streams are ignored: they may just have ended.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode) {
         let Some(slot) = self.streams.find(stream) else { return };
         let is_known_to_peer = !self.is_idle(stream);
@@ -150,10 +150,10 @@ impl Connection {
         }
     }
 
-    /// Takes no new streams and lets the others finish; [`Self::is_closed`] tells when they have.
+    /// Accepts no new streams and lets the others finish; [`Self::is_closed`] returns true once they have.
     ///
-    /// A server that goes without an error first lets requests through that are on their way (RFC 9113
-    /// section 6.8): until its client has answered a PING, for [`limits::DRAIN_TIME_MAX`] at most.
+    /// A server without an error first accepts requests that are in flight (RFC 9113 section 6.8): until its client has
+    /// answered a PING, at most for [`limits::DRAIN_TIME_MAX`].
     pub fn go_away(&mut self, now: Time, code: ErrorCode) {
         if matches!(self.drain, Drain::Ours(_) | Drain::Announced) {
             return;
@@ -168,7 +168,7 @@ impl Connection {
         self.finish_drain(code);
     }
 
-    /// Says which stream was the last.
+    /// Announces the last stream.
     pub(super) fn finish_drain(&mut self, code: ErrorCode) {
         let last = self.last_peer_stream();
         self.write_go_away(last, code);
@@ -186,7 +186,7 @@ impl Connection {
         self.timers.is_trimmed = false;
     }
 
-    /// Our side of the stream is done.
+    /// Our direction of the stream has ended.
     #[inline]
     pub(super) fn close_send(&mut self, slot: Slot) {
         let stream = &mut self.streams[slot];
@@ -207,14 +207,14 @@ impl Connection {
             self.last_request = stream.id;
             stream.is_head_request = headers.method() == Some(b"HEAD");
         }
-        // After an informational response another one follows.
+        // Another response follows an informational one.
         if !matches!(headers.status(), Some(100..=199)) {
             stream.send = Half::Open;
         }
         Ok(())
     }
 
-    /// Queues the bytes, then sends of the queue what the windows admit.
+    /// Queues the bytes, then sends as much of the queue as the windows permit.
     fn send_in_parts(
         &mut self,
         slot: Slot,
@@ -253,14 +253,14 @@ impl Connection {
     }
 }
 
-/// How much of a queue went out.
+/// How much of a queue was sent.
 pub(super) enum Sent {
     Some,
-    /// All of it; the queue is gone, and this is what follows.
+    /// All of it; the queue is removed, and this follows.
     All(QueueEnd),
 }
 
-/// Sends what the windows admit of the stream's queue, which is there.
+/// Sends as much of the stream's queue, which must exist, as the windows permit.
 pub(super) fn send_queue(
     stream: &mut Stream,
     connection_window: &mut i32,
@@ -289,7 +289,7 @@ pub(super) fn send_queue(
             return Sent::All(queue.end);
         }
     }
-    // What went out is at most once as much as what waits.
+    // Compact once there are as many sent bytes as waiting ones.
     if queue.sent * 2 >= queue.bytes.len() {
         queue.bytes.drain(..queue.sent);
         queue.sent = 0;

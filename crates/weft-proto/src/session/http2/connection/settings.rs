@@ -1,4 +1,4 @@
-//! What the two sides tell each other about themselves (RFC 9113 section 6.5).
+//! SETTINGS in both directions (RFC 9113 section 6.5).
 
 use super::limits::{HEADER_TABLE_BYTES_MAX, SETTINGS_MAX, Violation};
 use super::{Config, Connection, Event, Phase, Role};
@@ -8,11 +8,11 @@ use crate::session::http2::frame::{
 };
 use crate::session::http2::hpack::TABLE_BYTES_INITIAL;
 
-/// What the peer permits us.
+/// The peer's settings.
 pub(super) struct PeerSettings {
-    /// Whether its SETTINGS came.
+    /// Whether its SETTINGS arrived.
     pub(super) is_known: bool,
-    /// Streams that we may have open; none for any number.
+    /// Maximum number of streams that we may open; `None`: unlimited.
     pub(super) max_streams: Option<u32>,
     /// Window of a new stream, in bytes.
     pub(super) initial_window: i32,
@@ -32,7 +32,7 @@ impl Default for PeerSettings {
     }
 }
 
-/// Brings each value into the range that the standard permits.
+/// Clamps each value to the range of the standard.
 pub(super) fn clamp(config: &mut Config) {
     config.initial_window = config.initial_window.min(WINDOW_MAX);
     config.connection_window = config.connection_window.clamp(WINDOW_INITIAL, WINDOW_MAX);
@@ -41,7 +41,7 @@ pub(super) fn clamp(config: &mut Config) {
 }
 
 impl Connection {
-    /// Tells the peer about us.
+    /// Writes our SETTINGS frame.
     pub(super) fn write_settings(&mut self) {
         let config = &self.config;
         let role_setting = match config.role {
@@ -67,8 +67,7 @@ impl Connection {
         }
     }
 
-    /// The window of a stream that opens now: until the peer has acknowledged ours, it may rely on the
-    /// initial one.
+    /// The window of a new stream: until the peer has acknowledged our settings, it may rely on the initial window.
     pub(super) fn new_recv_window(&self) -> i32 {
         let ours = self.config.initial_window;
         let window = if self.is_settings_acked { ours } else { ours.max(WINDOW_INITIAL) };
@@ -89,7 +88,7 @@ impl Connection {
             return Err(Violation::ControlFlood);
         }
         for entry in payload.chunks_exact(6) {
-            // Each may change every stream's window, so each counts as a frame does.
+            // A setting may change every stream's window, so each counts like a frame.
             self.budgets.controls.spend(Violation::ControlFlood)?;
             self.apply(u16::from_be_bytes([entry[0], entry[1]]), be_u32(&entry[2..]))?;
         }
@@ -119,7 +118,7 @@ impl Connection {
                 stream.recv_window -= less;
                 open.push(stream.id);
             }
-            // What was consumed meanwhile did not need to be given back before.
+            // Data consumed meanwhile did not need to be returned before.
             for stream in open {
                 self.release(stream, 0);
             }
@@ -146,7 +145,7 @@ impl Connection {
                 self.peer.max_frame_bytes = value;
             }
             setting::MAX_HEADER_LIST_SIZE => self.peer.max_header_list_bytes = value,
-            // An unknown setting means nothing.
+            // Unknown settings are ignored.
             _ => {}
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The streams of a connection, and a short memory of those that ended.
+//! The streams of a connection, and a short memory of ended ones.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -12,30 +12,30 @@ use crate::session::http2::headers::Headers;
 /// One direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
-    /// Nothing was sent this way yet.
+    /// Nothing was sent in this direction yet.
     Idle,
-    /// The final header list went through: data and trailers may follow.
+    /// The final header list was sent: data and trailers may follow.
     Open,
-    /// END_STREAM went through.
+    /// END_STREAM was sent.
     Closed,
 }
 
 /// A stream that has not ended in both directions.
 pub(super) struct Stream {
     pub(super) id: StreamId,
-    /// What the peer lets us send, in bytes; a change of its settings can make it negative.
+    /// The peer's window for us, in bytes; a change of its settings can make it negative.
     pub(super) send_window: i32,
-    /// What the peer may still send, in bytes.
+    /// Our window for the peer, in bytes.
     pub(super) recv_window: i32,
-    /// Bytes that the owner has consumed and the peer does not know of yet.
+    /// Consumed bytes that are not returned to the peer yet.
     pub(super) credit: u32,
     pub(super) send: Half,
     pub(super) recv: Half,
-    /// Its request is a HEAD, so `content-length` says nothing about the response's body.
+    /// The request is a HEAD, so `content-length` is not the length of the response's body.
     pub(super) is_head_request: bool,
-    /// Bytes that the body must still have, or [`Stream::ANY_LENGTH`].
+    /// Remaining bytes of the body, or [`Stream::ANY_LENGTH`].
     pub(super) body_left: u64,
-    /// What the windows do not admit yet.
+    /// Data that exceeds the windows.
     pub(super) queue: Option<Box<Queue>>,
 }
 
@@ -65,18 +65,18 @@ impl Stream {
 /// Data that waits for a window.
 pub(super) struct Queue {
     pub(super) bytes: Vec<u8>,
-    /// How many of `bytes` went out.
+    /// Number of sent `bytes`.
     pub(super) sent: usize,
     pub(super) end: QueueEnd,
-    /// When a byte went out last.
+    /// When a byte was sent last.
     pub(super) since: Time,
     /// The stream is in the list of those that wait for the connection's window.
     pub(super) is_listed: bool,
 }
 
-/// What follows the queued data.
+/// The continuation after the queued data.
 pub(super) enum QueueEnd {
-    /// Perhaps more.
+    /// Possibly more data.
     Open,
     /// END_STREAM with the last byte.
     Data,
@@ -92,11 +92,11 @@ impl Queue {
 
 /// Streams by identifier.
 ///
-/// An open-addressing table leads from the identifier to a place in `slab`. Its hash scatters identifiers,
-/// which are consecutive: as one run of full entries they would make removal walk through all of them.
+/// An open-addressing table maps the identifier to an index in `slab`. Its hash scatters the identifiers, which are
+/// consecutive: in one run of full entries, a removal would have to walk through all of them.
 #[derive(Default)]
 pub(super) struct Streams {
-    /// Pairs of identifier (0 is free) and place; a power of two of them, at most half used.
+    /// Pairs of identifier (0 is free) and index; a power of two of them, at most half used.
     table: Vec<(StreamId, u32)>,
     slab: Vec<Option<Stream>>,
     free: Vec<u32>,
@@ -112,7 +112,7 @@ pub(super) enum Ending {
     ResetByPeer,
 }
 
-/// The place of a stream, until one is removed.
+/// The index of a stream, valid until a stream is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(u32);
 
@@ -133,7 +133,7 @@ impl Streams {
         self.position(id).map(|at| Slot(self.table[at].1))
     }
 
-    /// Adds a stream that is not there.
+    /// Adds a new stream.
     pub(super) fn insert(&mut self, stream: Stream) -> Slot {
         if (self.len() + 1) * 2 > self.table.len() {
             self.grow();
@@ -148,7 +148,7 @@ impl Streams {
         Slot(place)
     }
 
-    /// Takes a stream out and remembers how it ended.
+    /// Removes a stream and remembers how it ended.
     pub(super) fn remove(&mut self, slot: Slot, ending: Ending) -> Stream {
         let stream = self.slab[slot.0 as usize].take().expect("a slot names a stream");
         self.free.push(slot.0);
@@ -157,7 +157,7 @@ impl Streams {
         stream
     }
 
-    /// Remembers how a stream ended that perhaps never was in the table.
+    /// Remembers how a stream ended that may never have been in the table.
     pub(super) fn remember(&mut self, id: StreamId, ending: Ending) {
         if self.recent.len() == RECENT_STREAMS_MAX {
             self.recent.pop_front();
@@ -165,7 +165,7 @@ impl Streams {
         self.recent.push_back((id, ending));
     }
 
-    /// How a stream ended, if that was lately.
+    /// How a stream ended, if it ended recently.
     pub(super) fn ending(&self, id: StreamId) -> Option<Ending> {
         self.recent.iter().rev().find(|r| r.0 == id).map(|r| r.1)
     }
@@ -178,7 +178,7 @@ impl Streams {
         self.slab.iter().flatten()
     }
 
-    /// Frees what is not needed while there are no streams.
+    /// Releases unused memory while there are no streams.
     pub(super) fn trim(&mut self) {
         if self.is_empty() {
             *self = Self::default();
@@ -215,7 +215,7 @@ impl Streams {
         self.table[at] = (id, place);
     }
 
-    /// Frees the entry of `id`, and moves up those behind it that could not be at their own place.
+    /// Frees the entry of `id`, and moves up displaced entries after it.
     fn unlink(&mut self, id: StreamId) {
         let mask = self.table.len() - 1;
         let Some(mut hole) = self.position(id) else { return };
@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_agrees_with_a_set(steps in proptest::collection::vec((any::<bool>(), 0u32..64, 0u32..4), 1..400)) {
+        fn stream_table_matches_set(steps in proptest::collection::vec((any::<bool>(), 0u32..64, 0u32..4), 1..400)) {
             let (mut streams, mut model) = (Streams::default(), BTreeSet::new());
             for (insert, low, high) in steps {
                 // Identifiers that share their low bits collide in the table.
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_small() {
+    fn stream_size_is_bounded() {
         assert!(size_of::<Option<Stream>>() <= 100, "{}", size_of::<Option<Stream>>());
     }
 }

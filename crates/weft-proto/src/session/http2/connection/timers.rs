@@ -1,4 +1,4 @@
-//! What happens without input.
+//! Timeouts.
 
 use weft_core::Time;
 
@@ -6,27 +6,27 @@ use super::limits::{IDLE_TRIM, PING_INTERVAL_MIN, QUICK_PINGS_MAX, Violation};
 use super::{Config, Connection, ConnectionError, Drain, Phase, Role};
 use crate::session::http2::frame::{ErrorCode, kind};
 
-/// When something is due.
+/// Deadlines.
 pub(super) struct Timers {
-    /// The peer's SETTINGS must be here.
+    /// The peer's SETTINGS must have arrived.
     pub(super) preface_at: Option<Time>,
     /// Our SETTINGS must be acknowledged.
     pub(super) settings_at: Option<Time>,
-    /// The last PING must be answered, or anything else must have come.
+    /// The last PING must be answered, or other input must have arrived.
     ping_at: Option<Time>,
     /// Some queued data may have waited too long.
     stall_at: Option<Time>,
-    /// The client has had time enough to hear of the end.
+    /// The client has had enough time to see the GOAWAY.
     pub(super) drain_at: Option<Time>,
-    /// When input came last.
+    /// The time of the last input.
     last_input: Time,
-    /// PINGs of ours since the peer's last HEADERS or DATA.
+    /// Our PINGs since the peer's last HEADERS or DATA.
     n_pings: u8,
     /// Whether the caches are empty.
     pub(super) is_trimmed: bool,
 }
 
-/// The payload of the PING that asks whether the peer is there.
+/// The payload of keepalive PINGs.
 const KEEPALIVE_PING: [u8; 8] = *b"weftlive";
 
 impl Timers {
@@ -39,7 +39,7 @@ impl Timers {
             drain_at: None,
             last_input: now,
             n_pings: 0,
-            // The output holds the settings.
+            // The output contains the settings.
             is_trimmed: false,
         }
     }
@@ -50,20 +50,20 @@ impl Timers {
         self.ping_at = None;
     }
 
-    /// HEADERS or DATA came.
+    /// HEADERS or DATA arrived.
     #[inline]
     pub(super) fn note_message(&mut self) {
         self.n_pings = 0;
     }
 
-    /// Some data waits, and must not do so at `at`.
+    /// Some data waits, and times out at `at`.
     pub(super) fn note_stall(&mut self, at: Time) {
         self.stall_at.get_or_insert(at);
     }
 }
 
 impl Connection {
-    /// When [`Self::handle_timeout`] is due, as far as is known now. Ask again after any other call.
+    /// When [`Self::handle_timeout`] is due. Poll again after any other call.
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.phase == Phase::Failed {
             return None;
@@ -74,10 +74,11 @@ impl Connection {
         fixed.into_iter().chain([self.trim_at()]).flatten().min()
     }
 
-    /// Does what is due at `now`; early calls do no harm. [`Self::poll_event`] then has what it led to.
+    /// Handles the timeouts that are due at `now`; early calls do no harm. Then take the results with
+    /// [`Self::poll_event`].
     ///
     /// # Errors
-    /// When the peer did not do in time what it must.
+    /// The peer missed a deadline.
     pub fn handle_timeout(&mut self, now: Time) -> Result<(), ConnectionError> {
         self.now = now;
         if self.phase == Phase::Failed {
@@ -118,7 +119,7 @@ impl Connection {
         Ok(())
     }
 
-    /// When the peer has been silent for long enough to be asked whether it is there, if it has not been asked.
+    /// When to send a keepalive PING to a silent peer, unless one is pending.
     fn next_ping_at(&self) -> Option<Time> {
         let keepalive = self.config.keepalive?;
         if self.streams.is_empty() && !keepalive.without_streams {
@@ -129,7 +130,7 @@ impl Connection {
         Some(self.timers.last_input + silence)
     }
 
-    /// Resets each stream whose data has waited too long, and notes when the next one will have.
+    /// Resets each stream whose data has waited too long, and finds the next deadline.
     fn end_stalls(&mut self) -> Result<(), Violation> {
         let (now, patience) = (self.now, self.config.stall_timeout);
         let waiting = self.streams.iter().filter_map(|s| Some((s.id, s.queue.as_ref()?.since + patience)));
@@ -141,7 +142,7 @@ impl Connection {
         Ok(())
     }
 
-    /// When the caches of a connection that nobody uses are freed.
+    /// When to release the caches of an idle connection.
     fn trim_at(&self) -> Option<Time> {
         let is_idle = !self.timers.is_trimmed && self.streams.is_empty();
         is_idle.then(|| self.timers.last_input + IDLE_TRIM)

@@ -1,8 +1,8 @@
 //! Caches of whole header blocks.
 //!
-//! A client sends the same block call after call, and a proxy forwards it. So both directions remember whole
-//! blocks: a hit costs one hash and one comparison to decode, and one copy to encode. Only what is seen twice
-//! is stored, and a block that refers to the dynamic table is good only until the table changes.
+//! A client sends the same block call after call, and a proxy forwards it. So both directions cache whole blocks: a hit
+//! costs one hash and one comparison to decode, and one copy to encode. Only repeated blocks are stored. A block that
+//! refers to the dynamic table is valid only until the table changes.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,37 +12,37 @@ use super::encoder::Encoder;
 use super::hash_bytes;
 use crate::session::http2::headers::Headers;
 
-/// Number of blocks that each cache can hold.
+/// Maximum number of blocks in a cache.
 pub const BLOCKS_MAX: usize = 256;
-/// Largest block that is stored, in bytes.
+/// Maximum size of a cached block, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 512;
-/// What each cache holds at most, in bytes, besides its table of slots. Then it stores nothing more.
+/// Maximum size of a cache in bytes, without its table of slots. A full cache stores nothing more.
 pub const CACHE_BYTES_MAX: usize = 96 << 10;
-/// Blocks that found no room in the cache before it is emptied, to make room for what is sent now.
+/// Number of blocks without room before the cache is emptied, to make room for current blocks.
 const REFUSALS_MAX: u32 = 1 << 14;
-/// One in this many blocks that find only valid ones in their slots takes a slot all the same.
+/// One in this many blocks that find only valid entries in their slots replaces one anyway.
 const REFUSALS_PER_EVICTION: u32 = 64;
-/// Largest list that is kept to be used again, in bytes.
+/// Maximum size of a list that is kept for reuse, in bytes.
 const SPARE_BYTES_MAX: usize = 1 << 10;
-/// Number of decoded lists that are kept to be used again when their owners have let go of them.
+/// Number of decoded lists that are kept for reuse once their owners drop them.
 pub const SPARE_LISTS_MAX: usize = 64;
-/// A cache is made when a block comes again after fewer than this many others, or when so many blocks came
-/// that the connection is a busy one. A connection of a few calls goes without.
+/// A cache is created when a block repeats after fewer than this many others, or when this many blocks came, which
+/// shows a busy connection. A connection with few calls has no cache.
 const N_RECENT: usize = 4;
 const N_BLOCKS_BUSY: u32 = 64;
-/// Slots in which a block may be, so that blocks rarely displace each other.
+/// The number of slots for a block (associativity), so that blocks rarely displace each other.
 const N_WAYS: usize = 4;
 /// The epoch of blocks that do not use the dynamic table.
 const TIMELESS: u64 = u64::MAX;
 
-/// A [`Decoder`] that gives the same list for the same block.
+/// A [`Decoder`] that returns the same list for the same block.
 pub struct BlockDecoder {
     decoder: Decoder,
     cache: Option<Box<[DecodeSlot]>>,
     cache_bytes: usize,
     refusals: u32,
     recent: Recent,
-    /// Lists that were handed out, in that order.
+    /// Lists that were handed out, oldest first.
     spares: VecDeque<Rc<Headers>>,
 }
 
@@ -55,7 +55,7 @@ struct DecodeSlot {
 }
 
 impl BlockDecoder {
-    /// As [`Decoder::new`].
+    /// See [`Decoder::new`].
     pub fn new(table_limit: u32, list_bytes_max: u32) -> Self {
         Self {
             decoder: Decoder::new(table_limit, list_bytes_max),
@@ -67,13 +67,13 @@ impl BlockDecoder {
         }
     }
 
-    /// As [`Decoder::set_table_limit`].
+    /// See [`Decoder::set_table_limit`].
     pub fn set_table_limit(&mut self, table_limit: u32) {
         self.decoder.set_table_limit(table_limit);
         self.drop_cache();
     }
 
-    /// Decodes one complete block; none if the list is larger than permitted (the table is in step).
+    /// Decodes a complete block; `None` if the list exceeds the limit (the table is in step).
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -92,7 +92,7 @@ impl BlockDecoder {
                 }
             }
         }
-        let (mut headers, decoded) = self.decode_anew(block)?;
+        let (mut headers, decoded) = self.decode_uncached(block)?;
         if decoded.is_too_large {
             return Ok(None);
         }
@@ -104,7 +104,7 @@ impl BlockDecoder {
         Ok(Some(headers))
     }
 
-    /// Frees what only serves speed.
+    /// Releases memory that only serves speed.
     pub fn trim(&mut self) {
         self.drop_cache();
         self.spares = VecDeque::new();
@@ -114,15 +114,15 @@ impl BlockDecoder {
         (self.cache, self.cache_bytes, self.refusals, self.recent) = (None, 0, 0, Recent::default());
     }
 
-    fn decode_anew(&mut self, block: &[u8]) -> Result<(Rc<Headers>, Decoded), HpackError> {
+    fn decode_uncached(&mut self, block: &[u8]) -> Result<(Rc<Headers>, Decoded), HpackError> {
         let mut headers = self.take_spare();
         // A spare has no other owner.
-        let list = Rc::get_mut(&mut headers).expect("a list that nobody else holds");
+        let list = Rc::get_mut(&mut headers).expect("a spare has no other owner");
         let decoded = self.decoder.decode(block, list)?;
         Ok((headers, decoded))
     }
 
-    /// Remembers a list that was handed out, to use its memory again.
+    /// Keeps a list that was handed out, to reuse its memory.
     fn keep_spare(&mut self, headers: &Rc<Headers>) {
         if headers.heap_bytes() > SPARE_BYTES_MAX {
             return;
@@ -133,14 +133,14 @@ impl BlockDecoder {
         self.spares.push_back(headers.clone());
     }
 
-    /// The list that was handed out longest ago, if it has come back, or a new one.
+    /// The oldest list, if its owners have dropped it, or a new one.
     fn take_spare(&mut self) -> Rc<Headers> {
         self.spares
             .pop_front_if(|spare| Rc::get_mut(spare).is_some())
             .unwrap_or_else(|| Rc::new(Headers::new()))
     }
 
-    /// Stores the block if it was seen before, and else that it was seen. True if it was stored.
+    /// Stores a repeated block, and records a new one. Returns true if it was stored.
     fn remember(&mut self, hash: u64, epoch: u64, block: &[u8], headers: &mut Rc<Headers>) -> bool {
         let Some(cache) = &mut self.cache else {
             if self.recent.is_worth_a_cache(hash) {
@@ -191,7 +191,7 @@ impl DecodeSlot {
     }
 }
 
-/// An [`Encoder`] that copies the block of a list that it has encoded before.
+/// An [`Encoder`] that copies the cached block of a repeated list.
 pub struct BlockEncoder {
     encoder: Encoder,
     cache: Option<Box<[EncodeSlot]>>,
@@ -204,17 +204,17 @@ pub struct BlockEncoder {
 struct EncodeSlot {
     id: u64,
     epoch: u64,
-    /// Empty as long as the list was seen only once.
+    /// Empty until the list repeats.
     block: Vec<u8>,
 }
 
 impl BlockEncoder {
-    /// As [`Encoder::new`].
+    /// See [`Encoder::new`].
     pub fn new() -> Self {
         Self { encoder: Encoder::new(), cache: None, cache_bytes: 0, refusals: 0, recent: Recent::default() }
     }
 
-    /// As [`Encoder::set_peer_table_bytes`].
+    /// See [`Encoder::set_peer_table_bytes`].
     pub fn set_peer_table_bytes(&mut self, bytes: u32) {
         self.encoder.set_peer_table_bytes(bytes);
     }
@@ -243,13 +243,13 @@ impl BlockEncoder {
         }
     }
 
-    /// Frees what only serves speed.
+    /// Releases memory that only serves speed.
     pub fn trim(&mut self) {
         self.encoder.trim();
         self.drop_cache();
     }
 
-    /// Stores the block if its list was seen before, and else that it was seen.
+    /// Stores the block of a repeated list, and records a new list.
     fn remember(&mut self, id: u64, epoch: u64, block: &[u8]) {
         let Some(cache) = &mut self.cache else {
             if self.recent.is_worth_a_cache(id) {
@@ -293,20 +293,20 @@ impl BlockEncoder {
     }
 }
 
-/// How little a slot's content matters to a newcomer, from the best slot to take to the worst.
+/// The value of a slot's content, from the best slot to replace to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
-    /// It is the newcomer's own.
+    /// It has the same key.
     Same,
     /// It is empty, or its epoch has passed.
     Free,
-    /// Another block was seen once.
+    /// Another block, recorded once.
     Seen,
-    /// Another block is stored and valid.
+    /// Another block, stored and valid.
     Stored,
 }
 
-/// What came before there was a cache.
+/// The keys before there is a cache.
 #[derive(Default)]
 struct Recent {
     keys: [u64; N_RECENT],
@@ -314,7 +314,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Notes a block; true if it came before or enough others did.
+    /// Records a block. Returns true if it repeats, or enough others came.
     fn is_worth_a_cache(&mut self, key: u64) -> bool {
         let was_seen = self.keys.contains(&key);
         self.keys.rotate_right(1);
@@ -330,14 +330,14 @@ impl Default for BlockEncoder {
     }
 }
 
-/// Where a block may be.
+/// The slots of a block.
 #[inline]
 fn places(hash: u64) -> impl Iterator<Item = usize> {
     let first = (hash >> 1) as usize % BLOCKS_MAX;
     (0..N_WAYS).map(move |way| first ^ way)
 }
 
-/// Spreads consecutive identities.
+/// Scatters consecutive identities.
 fn spread(id: u64) -> u64 {
     id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
@@ -348,7 +348,7 @@ mod tests {
     use crate::session::http2::HeadersBuilder;
 
     #[test]
-    fn a_repeated_block_gives_the_same_list_until_the_table_changes() {
+    fn repeated_block_gives_cached_list() {
         let mut decoder = BlockDecoder::new(4096, 1 << 16);
         let decode = |decoder: &mut BlockDecoder, block: &[u8]| decoder.decode(block).unwrap().unwrap();
         // An insertion, which is never cached, then a reference to it.
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_still_held_is_not_used_again() {
+    fn held_list_is_not_reused() {
         let mut decoder = BlockDecoder::new(4096, 1 << 16);
         let held: Vec<_> = (0..300u32)
             .map(|i| {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_block_is_what_the_encoder_would_write() {
+    fn cached_block_equals_fresh_block() {
         let mut builder = HeadersBuilder::new();
         builder.push(b":method", b"POST").unwrap().push(b"user", b"alice").unwrap();
         let headers = builder.build();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_different_lists_that_repeat_are_all_cached() {
+    fn hundred_repeated_lists_are_cached() {
         let lists: Vec<_> = (0..100)
             .map(|i| {
                 let mut builder = HeadersBuilder::new();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caches_stay_within_their_memory() {
+    fn caches_stay_within_memory() {
         let mut decoder = BlockDecoder::new(4096, 1 << 16);
         for i in 0..20_000u32 {
             let mut block = vec![0x00, 4];

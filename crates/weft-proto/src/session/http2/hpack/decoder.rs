@@ -1,4 +1,4 @@
-//! Header blocks to header lists.
+//! Decodes header blocks.
 
 use super::huffman;
 use super::table::{DynamicTable, N_STATIC, TableField, static_field};
@@ -6,66 +6,66 @@ use crate::session::http2::headers::{
     FIELD_OVERHEAD_BYTES, Field, Headers, NAME_BYTES_MAX, NameId, is_valid_value,
 };
 
-/// Decodes the header blocks of one direction of one connection.
+/// Decodes the header blocks of one direction of a connection.
 pub struct Decoder {
     table: DynamicTable,
-    /// The largest table that our settings permit, in bytes.
+    /// The maximum table size in our settings, in bytes.
     table_limit: usize,
-    /// Our settings made the table smaller, so the next block must say that it knows.
+    /// Our settings shrank the table, so the next block must begin with a size update.
     must_resize: bool,
     list_bytes_max: usize,
 }
 
-/// Why a block cannot be decoded. The table is then lost, and the connection with it (COMPRESSION_ERROR).
+/// Why a block cannot be decoded. The table is then out of step, which ends the connection (COMPRESSION_ERROR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HpackError {
     /// The block ends within a field.
     Truncated,
     /// An integer is larger than any table or string can be.
     Integer,
-    /// An index that neither table has.
+    /// An index that is in neither table.
     Index,
-    /// A string is not a Huffman code of anything.
+    /// A string is not a valid Huffman code.
     Huffman,
     /// A table size update is too large, misplaced, or missing.
     SizeUpdate,
 }
 
-/// What came out of a block.
+/// The result of decoding a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The list was larger than permitted, so what came out is only its beginning. The table is in step.
+    /// The list exceeded the limit, and only its beginning was kept. The table is in step.
     pub is_too_large: bool,
-    /// The block means the same at any time, because it used no entry of the dynamic table.
+    /// The block does not use the dynamic table, so its meaning never changes.
     pub is_timeless: bool,
     /// The block changed the dynamic table.
     pub is_table_changed: bool,
 }
 
 impl Decoder {
-    /// A decoder whose table holds up to `table_limit` bytes, as our SETTINGS_HEADER_TABLE_SIZE says.
-    /// Lists above `list_bytes_max` bytes (as RFC 7541 section 4.1 counts) are cut.
+    /// A decoder whose table holds up to `table_limit` bytes, our SETTINGS_HEADER_TABLE_SIZE. Lists above
+    /// `list_bytes_max` bytes (by RFC 7541 section 4.1) are cut.
     pub fn new(table_limit: u32, list_bytes_max: u32) -> Self {
         let table_limit = table_limit as usize;
         let table = DynamicTable::new(table_limit);
         Self { table, table_limit, must_resize: false, list_bytes_max: list_bytes_max as usize }
     }
 
-    /// Permits another table size from the next block on: the peer has acknowledged our settings.
+    /// Sets the table size from the next block on: the peer has acknowledged our settings.
     pub fn set_table_limit(&mut self, table_limit: u32) {
         self.table_limit = table_limit as usize;
         self.must_resize = self.table_limit < self.table.size_max();
     }
 
-    /// Number of changes of the dynamic table so far. It dates the indexes of a block.
+    /// The number of changes of the dynamic table. Indexes in a block are valid for one epoch.
     pub fn epoch(&self) -> u64 {
         self.table.inserted()
     }
 
-    /// Decodes one complete header block into `out`, which is emptied first.
+    /// Decodes a complete header block into `out`, which is emptied first.
     ///
     /// # Errors
-    /// When the block is not HPACK or does not fit the state of the table.
+    /// The block is not HPACK, or does not fit the state of the table.
     pub fn decode(&mut self, block: &[u8], out: &mut Headers) -> Result<Decoded, HpackError> {
         out.reset();
         let epoch = self.epoch();
@@ -114,7 +114,7 @@ impl Decoder {
         }
     }
 
-    /// A field with a literal value (RFC 7541 section 6.2), whose name's index has `prefix` bits.
+    /// A field with a literal value (RFC 7541 section 6.2). The index of its name has `prefix` bits.
     fn literal(
         &mut self,
         input: &mut Input<'_>,
@@ -161,7 +161,7 @@ impl Decoder {
     }
 }
 
-/// The list that is being decoded.
+/// The list being decoded.
 struct Run<'o> {
     out: &'o mut Headers,
     list_bytes: usize,
@@ -184,8 +184,8 @@ impl Run<'_> {
         self.out.commit(copy, field.is_value_valid);
     }
 
-    /// Whether the list has room for one more field. Once it has not, the rest of the block only updates
-    /// the table: a small block of indexes could otherwise stand for megabytes.
+    /// Whether the list has room for another field. If not, the rest of the block only updates the table: a small block
+    /// of indexes could otherwise expand to megabytes.
     #[inline]
     fn admit(&mut self, name_len: usize, value_len: usize, list_bytes_max: usize) -> bool {
         self.list_bytes =
@@ -195,7 +195,7 @@ impl Run<'_> {
     }
 }
 
-/// What is left of a block.
+/// The rest of a block.
 struct Input<'b> {
     rest: &'b [u8],
 }
@@ -214,7 +214,7 @@ impl<'b> Input<'b> {
     #[cold]
     fn long_integer(&mut self, prefix: u32) -> Result<usize, HpackError> {
         let mut value = u64::from(prefix);
-        // Five bytes hold every 32-bit number; more are either too large or padding.
+        // Five bytes hold every 32-bit number; longer ones are too large or padded.
         for shift in [0, 7, 14, 21, 28] {
             let (&byte, rest) = self.rest.split_first().ok_or(HpackError::Truncated)?;
             self.rest = rest;
@@ -255,7 +255,7 @@ mod tests {
         fields.collect::<Vec<_>>().join("; ")
     }
 
-    /// Decodes blocks one after the other and compares the lists.
+    /// Decodes blocks in order and compares the lists.
     #[track_caller]
     fn check(table: u32, blocks: &[(&str, &str)]) {
         let mut decoder = Decoder::new(table, 1 << 16);
@@ -288,7 +288,7 @@ mod tests {
     ];
 
     #[test]
-    fn appendix_c_3_and_c_4_requests_plain_and_huffman() {
+    fn appendix_c_3_and_c_4_requests() {
         let plain = [
             "8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
             "8286 84be 5808 6e6f 2d63 6163 6865",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn appendix_c_5_and_c_6_responses_with_eviction() {
+    fn appendix_c_5_and_c_6_responses() {
         let date = "date: Mon, 21 Oct 2013 20:13:21 GMT; location: https://www.example.com";
         let cookie = "set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1";
         let lists = [
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hpack_is_refused() {
+    fn invalid_hpack_is_refused() {
         refuse(&[0x80], HpackError::Index);
         refuse(&[0xbe], HpackError::Index);
         refuse(&[0xff], HpackError::Truncated);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_table_must_be_acknowledged_by_the_next_block() {
+    fn shrunk_table_must_be_acknowledged() {
         let mut decoder = Decoder::new(4096, 1 << 16);
         let mut out = Headers::new();
         decoder.set_table_limit(100);
@@ -360,8 +360,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_cut_at_the_limit_and_the_table_stays_in_step() {
-        // A block of one-byte references to a 4000-byte entry would otherwise stand for 64 MB.
+    fn bomb_is_cut_and_table_in_step() {
+        // A block of one-byte references to a 4000-byte entry would otherwise expand to 64 MB.
         let mut decoder = Decoder::new(4096, 8192);
         let mut block = vec![0x40, 0x01, b'a', 0x7f, 0xa1, 0x1e];
         block.extend_from_slice(&[b'v'; 4000]);

@@ -1,55 +1,55 @@
-//! Header lists to header blocks.
+//! Encodes header blocks.
 
 use super::table::{DynamicTable, N_STATIC, TableField, static_field_index};
 use super::{TABLE_BYTES_INITIAL, hash_bytes, huffman};
 use crate::session::http2::headers::{Field, Headers};
 
-/// Size up to which we use the peer's table, in bytes. What a call repeats fits into much less.
+/// Maximum use of the peer's table, in bytes. The repeated fields of calls need much less.
 pub const TABLE_BYTES_MAX: u32 = 4096;
-/// Once the table is full, one field in this many blocks may push old ones out. A stable table keeps whole
-/// blocks valid in the caches of both ends, which is worth more than the bytes of one field.
+/// Once the table is full, one field in this many blocks may evict old ones. A stable table keeps whole blocks valid in
+/// the caches of both ends, which is worth more than the bytes of one field.
 pub const BLOCKS_PER_EVICTION: u32 = 1 << 14;
-/// Largest field that enters the table, as a share of its size: one in this many.
+/// Maximum size of a field in the table, as a fraction of its size: one in this many.
 const FIELD_SHARE: usize = 4;
 
-/// Encodes the header blocks of one direction of one connection.
+/// Encodes the header blocks of one direction of a connection.
 ///
-/// A field enters the dynamic table when it is seen again soon after the first time, so values that never
-/// repeat do not displace those that do. Sensitive fields never enter it.
+/// A field enters the dynamic table when it repeats soon, so unique values do not displace repeated ones. Sensitive
+/// fields never enter it.
 pub struct Encoder {
     table: DynamicTable,
-    /// The table sizes to announce at the start of the next block: the smallest since the last one, and the
-    /// present one (RFC 7541 section 4.2).
+    /// The smallest table size since the last block, to announce at the start of the next one together with the current
+    /// size (RFC 7541 section 4.2).
     resized: Option<usize>,
-    /// Where to look for fields; made by the first block.
+    /// An index of fields; created by the first block.
     index: Option<Box<Index>>,
-    /// Blocks that went out since the table last dropped a field to make room.
+    /// Blocks since the last eviction from the table.
     blocks_since_eviction: u32,
 }
 
-/// Slots by hash. A newer field takes the slot of an older one, which is then no longer found but does no harm.
+/// Slots by hash. A newer field replaces an older one, which is then not found; that does no harm.
 struct Index {
-    /// The insertion that put the field with this hash into the table.
+    /// The insertion that added the field with this hash to the table.
     fields: [u32; N_FIELD_SLOTS],
-    /// The same for its name alone.
+    /// The same for the name alone.
     names: [u32; N_NAME_SLOTS],
     /// Hashes of fields that were sent as literals.
     seen: [u32; N_SEEN_SLOTS],
 }
 
-/// Four times as many as a table of 4096 bytes has entries, so that few fields lose their slot.
+/// Four times the entries of a table of 4096 bytes, so that few fields lose their slot.
 const N_FIELD_SLOTS: usize = 512;
 const N_NAME_SLOTS: usize = 64;
 const N_SEEN_SLOTS: usize = 256;
 
 impl Encoder {
-    /// An encoder that expects the peer to have a table of the initial size.
+    /// An encoder that assumes the peer's initial table size.
     pub fn new() -> Self {
         let table = DynamicTable::new(TABLE_BYTES_INITIAL as usize);
         Self { table, resized: None, index: None, blocks_since_eviction: 0 }
     }
 
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE is `bytes`; we use up to [`TABLE_BYTES_MAX`] of it.
+    /// Sets the peer's SETTINGS_HEADER_TABLE_SIZE; the encoder uses up to [`TABLE_BYTES_MAX`] of it.
     pub fn set_peer_table_bytes(&mut self, bytes: u32) {
         let size = bytes.min(TABLE_BYTES_MAX) as usize;
         if size != self.table.size_max() {
@@ -58,18 +58,18 @@ impl Encoder {
         }
     }
 
-    /// Number of changes of the dynamic table so far. It dates the indexes of a block.
+    /// The number of changes of the dynamic table. Indexes in a block are valid for one epoch.
     pub fn epoch(&self) -> u64 {
         self.table.inserted()
     }
 
-    /// Whether the next block must begin with a table size update, and so cannot be one from a cache.
+    /// Whether the next block must begin with a table size update, and so cannot come from a cache.
     pub fn must_resize(&self) -> bool {
         self.resized.is_some()
     }
 
-    /// Appends the block for `headers` to `out`. True if it means the same at any time, because it used no
-    /// entry of the dynamic table.
+    /// Appends the block for `headers` to `out`. Returns true if it does not use the dynamic table, so its meaning
+    /// never changes.
     pub fn encode(&mut self, headers: &Headers, out: &mut Vec<u8>) -> bool {
         if let Some(smallest) = self.resized.take() {
             if smallest < self.table.size_max() {
@@ -85,14 +85,14 @@ impl Encoder {
         is_timeless
     }
 
-    /// Frees what only serves speed.
+    /// Releases memory that only serves speed.
     pub fn trim(&mut self) {
         if self.table.len() == 0 {
             self.index = None;
         }
     }
 
-    /// Appends one field. True if that did not use the dynamic table.
+    /// Appends a field. Returns true if it does not use the dynamic table.
     fn encode_field(&mut self, headers: &Headers, field: &Field, out: &mut Vec<u8>) -> bool {
         let (name, value) = (headers.name_of(field), headers.value_of(field));
         let static_name = field.name.static_index();
@@ -139,15 +139,15 @@ impl Encoder {
         (found.name == name).then_some(index)
     }
 
-    /// What the given change of the table inserted, and its index now.
+    /// The entry of this insertion, and its current index.
     #[inline]
     fn entry(&self, insertion: u32) -> Option<(usize, TableField<'_>)> {
-        // A number that wrapped around names another entry or none; the caller compares what it finds.
+        // A number that has wrapped around names another entry or none; the caller compares the entry.
         let age = (self.table.inserted() as u32).wrapping_sub(insertion) as usize;
         self.table.get(age).map(|field| (N_STATIC + 1 + age, field))
     }
 
-    /// Whether the field was seen lately and deserves its place; remembers that it was seen now.
+    /// Whether the field repeats soon enough to enter the table; records it.
     fn is_worth_inserting(&mut self, hash: u64, name_len: usize, value_len: usize) -> bool {
         if name_len + value_len > self.table.size_max() / FIELD_SHARE {
             return false;
@@ -194,7 +194,7 @@ fn literal(pattern: u8, prefix: u32, index: Option<usize>, name: &[u8], value: &
     string(value, out);
 }
 
-/// A string, as a Huffman code if that is shorter (RFC 7541 section 5.2).
+/// A string, with Huffman coding if that is shorter (RFC 7541 section 5.2).
 fn string(text: &[u8], out: &mut Vec<u8>) {
     let code_len = huffman::encoded_bytes(text);
     if code_len < text.len() {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_those_of_appendix_c_1() {
+    fn integers_match_appendix_c_1() {
         let encoded = |value, prefix| {
             let mut out = Vec::new();
             integer(value, prefix, 0, &mut out);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_enters_the_table_at_its_second_sighting() {
+    fn second_sighting_enters_table() {
         let mut encoder = Encoder::new();
         let headers = list(&[(":method", "POST"), ("user", "alice")]);
         let first = block(&mut encoder, &headers);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn sensitive_values_are_never_indexed() {
+    fn sensitive_value_is_never_indexed() {
         let mut encoder = Encoder::new();
         let mut builder = HeadersBuilder::new();
         builder.push_sensitive(b"authorization", b"secret").unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn many_distinct_values_do_not_thrash_a_full_table() {
+    fn distinct_values_do_not_thrash() {
         let mut encoder = Encoder::new();
         for round in 0..50 {
             for i in 0..100 {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn table_size_changes_are_announced_smallest_first() {
+    fn smallest_table_size_comes_first() {
         let mut encoder = Encoder::new();
         encoder.set_peer_table_bytes(0);
         encoder.set_peer_table_bytes(100);
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_undoes_encoding_across_table_sizes(
+        fn hpack_round_trips_at_any_size(
             lists in proptest::collection::vec((fields(), proptest::option::weighted(0.2, 0u32..6000)), 1..40)
         ) {
             let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096, 1 << 20));
@@ -326,7 +326,7 @@ mod tests {
                 if let Some(size) = resize {
                     encoder.set_peer_table_bytes(size);
                     decoder.set_table_limit(size);
-                    // The peer's size may pass 4096, which the encoder does not use.
+                    // The peer's size may exceed 4096, which the encoder does not use.
                 }
                 let mut builder = HeadersBuilder::new();
                 for (name, value, sensitive) in &fields {

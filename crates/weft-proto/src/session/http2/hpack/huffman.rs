@@ -1,9 +1,9 @@
 //! The Huffman code of header strings (RFC 7541 section 5.2 and appendix B).
 //!
-//! The code is canonical: symbols sorted by (length, value) get consecutive codes. So the lengths say
-//! everything, and all tables below are computed from them at compile time.
+//! The code is canonical: symbols sorted by (length, value) get consecutive codes. So the lengths define the code, and
+//! all tables below are computed from them at compile time.
 
-/// Length in bits of the code of each byte, and last of the end-of-string symbol (RFC 7541 appendix B).
+/// Code length in bits of each byte, and of the end-of-string symbol at the end (RFC 7541 appendix B).
 #[rustfmt::skip]
 const CODE_BITS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -25,14 +25,14 @@ const CODE_BITS: [u8; 257] = [
     30,
 ];
 
-/// The end-of-string symbol. It never travels; a prefix of its code, which is all ones, pads the last byte.
+/// The end-of-string symbol. It is never sent; a prefix of its code, which is all ones, pads the last byte.
 const EOS: u16 = 256;
 const BITS_MIN: usize = 5;
 const BITS_MAX: usize = 30;
-/// Codes of up to this many bits are found with one look-up. It covers nearly all of ASCII.
+/// Codes of up to this many bits are decoded with one lookup. It covers nearly all of ASCII.
 const FAST_BITS: u32 = 10;
 
-/// A decoder's view of the canonical code.
+/// Tables for the canonical code.
 struct Tables {
     /// The code of each symbol, right-aligned.
     codes: [u32; 257],
@@ -42,7 +42,7 @@ struct Tables {
     symbols: [u16; 257],
     /// By length: the first code that is longer, left-aligned to 32 bits.
     limits: [u64; BITS_MAX + 1],
-    /// By length: the first code, right-aligned, and its place in `symbols`.
+    /// By length: the first code, right-aligned, and its index in `symbols`.
     firsts: [(u32, u16); BITS_MAX + 1],
 }
 
@@ -84,13 +84,13 @@ const fn tables() -> Tables {
     t
 }
 
-/// Length of `text` once encoded, in bytes.
+/// Length of the encoded `text`, in bytes.
 pub fn encoded_bytes(text: &[u8]) -> usize {
     let bits: usize = text.iter().map(|&b| CODE_BITS[b as usize] as usize).sum();
     bits.div_ceil(8)
 }
 
-/// Appends the code of `text` to `out`, padded with ones.
+/// Appends the encoded `text` to `out`, padded with ones.
 pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut acc, mut bits) = (0u64, 0u32);
     for &b in text {
@@ -111,8 +111,8 @@ pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the text whose code is `code` to `out`. An error, with some of the text appended, when the
-/// padding is longer than seven bits or not all ones, or when the end-of-string symbol is inside.
+/// Appends the decoded text to `out`. On an error some of the text is appended. Errors: the padding is longer than
+/// seven bits or not all ones, or the end-of-string symbol is inside.
 pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     // The next bits are at the top of `acc`; the rest of `acc` is zero.
     let (mut acc, mut bits, mut rest) = (0u64, 0u32, code);
@@ -133,7 +133,7 @@ pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
                 return decode_tail(acc, bits, out);
             }
         }
-        // At least 33 bits are there, more than any code has.
+        // At least 33 bits are available, more than any code has.
         let (symbol, len) = next_symbol(acc);
         if symbol == EOS {
             return Err(InvalidHuffman);
@@ -144,14 +144,14 @@ pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     }
 }
 
-/// A string was not a Huffman code of anything.
+/// A string was not a valid Huffman code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHuffman;
 
 /// Decodes the last `bits` bits at the top of `acc`, of which fewer than eight may be padding.
 fn decode_tail(mut acc: u64, mut bits: u32, out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     while bits > 0 {
-        // Ones behind the end make what is left look like the longest code, if it is padding.
+        // Ones after the end make a padding look like the longest code.
         let (symbol, len) = next_symbol(acc | (u64::MAX >> bits));
         if len > bits {
             let is_padding = bits < 8 && acc >> (64 - bits) == (1 << bits) - 1;
@@ -167,7 +167,7 @@ fn decode_tail(mut acc: u64, mut bits: u32, out: &mut Vec<u8>) -> Result<(), Inv
     Ok(())
 }
 
-/// The symbol at the top of `acc` and the length of its code in bits.
+/// The symbol at the top of `acc`, and the length of its code in bits.
 #[inline]
 fn next_symbol(acc: u64) -> (u16, u32) {
     let entry = TABLES.fast[(acc >> (64 - FAST_BITS)) as usize];
@@ -200,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn the_computed_codes_are_those_of_appendix_b() {
-        // Symbols from each end and from the middle of the code; a wrong length anywhere would shift them.
+    fn codes_match_appendix_b() {
+        // Symbols from both ends and the middle of the code; a wrong length anywhere would shift them.
         let expected = [
             (0, 0x1ff8),
             (1, 0x7fffd8),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_of_appendix_c_have_the_printed_code() {
+    fn strings_match_appendix_c() {
         let mut out = Vec::new();
         encode(b"www.example.com", &mut out);
         assert_eq!(out, [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff]);
@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_undoes_encoding(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn huffman_round_trips(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut code = Vec::new();
             encode(&text, &mut code);
             prop_assert_eq!(code.len(), encoded_bytes(&text));
@@ -250,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_the_only_code_of_its_text(code in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn each_text_has_one_code(code in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(text) = decoded(&code) {
                 let mut again = Vec::new();
                 encode(&text, &mut again);

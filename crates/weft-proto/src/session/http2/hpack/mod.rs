@@ -1,7 +1,7 @@
 //! Header compression (RFC 7541).
 //!
-//! [`Decoder`] and [`Encoder`] each hold one direction's dynamic table. [`BlockDecoder`] and [`BlockEncoder`]
-//! wrap them with a cache of whole header blocks, because clients repeat the same block call after call.
+//! [`Decoder`] and [`Encoder`] each hold one direction's dynamic table. [`BlockDecoder`] and [`BlockEncoder`] wrap them
+//! with a cache of whole header blocks, because clients repeat the same block call after call.
 
 mod cache;
 mod decoder;
@@ -14,14 +14,14 @@ pub use decoder::{Decoded, Decoder, HpackError};
 pub use encoder::{BLOCKS_PER_EVICTION, Encoder, TABLE_BYTES_MAX};
 pub(crate) use table::static_name_index;
 
-/// Size of a dynamic table until somebody says otherwise, in bytes (RFC 9113 section 6.5.2).
+/// The initial size of a dynamic table, in bytes (RFC 9113 section 6.5.2).
 pub const TABLE_BYTES_INITIAL: u32 = 4096;
 
-/// A fast hash with a fixed seed. It only picks cache slots; what is found there is compared in full.
+/// A fast hash with a fixed seed. It only selects cache slots; the content of a slot is compared in full.
 #[inline]
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    // Both halves of the product, so that every bit of the word reaches the low bits, which pick the slot.
+    // Use both halves of the product, so that every bit of the word reaches the low bits, which select the slot.
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash.rotate_left(23) ^ word ^ !MULTIPLIER) * u128::from(MULTIPLIER);
         product as u64 ^ (product >> 64) as u64

@@ -25,7 +25,7 @@ const STATIC: [(&str, &str); N_STATIC] = [
     ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
 ];
 
-/// By place in the static table: the first place with the same name.
+/// By index in the static table: the first index with the same name.
 const FIRST_WITH_NAME: [u8; N_STATIC + 1] = {
     let (mut first, mut i) = ([0u8; N_STATIC + 1], 1usize);
     while i <= N_STATIC {
@@ -43,7 +43,7 @@ const FIRST_WITH_NAME: [u8; N_STATIC + 1] = {
 
 /// Number of buckets for the names of the static table.
 const N_BUCKETS: usize = 128;
-/// By [`name_bucket`]: the place of its first name, or 0; and by place: that of the next name in the bucket.
+/// By [`name_bucket`]: the index of its first name, or 0; and by index: that of the next name in the bucket.
 const BUCKETS: ([u8; N_BUCKETS], [u8; N_STATIC + 1]) = buckets();
 
 const fn buckets() -> ([u8; N_BUCKETS], [u8; N_STATIC + 1]) {
@@ -60,14 +60,14 @@ const fn buckets() -> ([u8; N_BUCKETS], [u8; N_STATIC + 1]) {
     (heads, nexts)
 }
 
-/// Spreads names by their length and three of their characters. `name` is not empty.
+/// Hashes a name by its length and three of its characters. `name` is not empty.
 const fn name_bucket(name: &[u8]) -> usize {
     let n = name.len();
     let (first, middle, last) = (name[0] as usize, name[n / 2] as usize, name[n - 1] as usize);
     (n * 7 + first * 5 + middle * 3 + last) % N_BUCKETS
 }
 
-/// The first place of `name` in the static table.
+/// The first index of `name` in the static table.
 pub(crate) fn static_name_index(name: &[u8]) -> Option<u8> {
     if name.is_empty() {
         return None;
@@ -82,7 +82,7 @@ pub(crate) fn static_name_index(name: &[u8]) -> Option<u8> {
     None
 }
 
-/// The place of the field in the static table, given the first place of its name.
+/// The index of the field in the static table, given the first index of its name.
 #[inline]
 pub(crate) fn static_field_index(name_index: u8, value: &[u8]) -> Option<u8> {
     let last = match name_index {
@@ -112,21 +112,21 @@ pub(crate) fn static_field(index: usize) -> TableField<'static> {
     TableField { name: name.as_bytes(), value: value.as_bytes(), id, is_value_valid: true }
 }
 
-/// First in, first out, and bounded in bytes.
+/// A FIFO of fields that is bounded in bytes.
 pub(crate) struct DynamicTable {
-    /// Names and values of all entries, oldest first, behind those of entries that are gone.
+    /// Names and values of all entries, oldest first, after those of removed entries.
     bytes: Vec<u8>,
-    /// Number of bytes that were ever removed from the front of `bytes`.
+    /// Number of bytes ever removed from the front of `bytes`.
     removed: u64,
     entries: VecDeque<Entry>,
-    /// Size as RFC 7541 section 4.1 counts it.
+    /// The size by RFC 7541 section 4.1.
     size: usize,
     size_max: usize,
     inserted: u64,
 }
 
 struct Entry {
-    /// Where the name starts, counted from the first byte ever.
+    /// The start of the name, counted from the first byte ever.
     start: u64,
     value_len: u32,
     name_len: u16,
@@ -146,22 +146,22 @@ impl DynamicTable {
         Self { bytes, removed: 0, entries, size: 0, size_max, inserted: 0 }
     }
 
-    /// Number of entries.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Number of times the table changed, which dates every index into it.
+    /// The number of changes of the table; indexes into it are valid for one epoch.
     pub(crate) fn inserted(&self) -> u64 {
         self.inserted
     }
 
-    /// The largest permitted size in bytes.
+    /// The maximum size in bytes.
     pub(crate) fn size_max(&self) -> usize {
         self.size_max
     }
 
-    /// Whether a field of this size fits without pushing another one out.
+    /// Whether a field of this size fits without an eviction.
     pub(crate) fn has_room_for(&self, name_len: usize, value_len: usize) -> bool {
         self.size + name_len + value_len + FIELD_OVERHEAD_BYTES <= self.size_max
     }
@@ -176,8 +176,8 @@ impl DynamicTable {
         Some(TableField { name, value, id: entry.id, is_value_valid: entry.is_value_valid })
     }
 
-    /// Adds a field and drops the oldest ones until it fits. One that never fits empties the table
-    /// (RFC 7541 section 4.4).
+    /// Adds a field and evicts the oldest ones until it fits. A field that never fits empties the table (RFC 7541
+    /// section 4.4).
     pub(crate) fn insert(&mut self, field: TableField<'_>) {
         let len = field.name.len() + field.value.len();
         self.inserted += 1;
@@ -200,7 +200,7 @@ impl DynamicTable {
         self.size += len + FIELD_OVERHEAD_BYTES;
     }
 
-    /// Changes the largest permitted size, dropping what no longer fits.
+    /// Changes the maximum size, and evicts entries that no longer fit.
     pub(crate) fn resize(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.inserted += 1;
@@ -215,8 +215,8 @@ impl DynamicTable {
         }
     }
 
-    /// Makes room behind the last byte. Dead bytes in front are reclaimed once there are as many as live
-    /// ones, so that each byte moves about once and the buffer stays below twice the table's size.
+    /// Makes room after the last byte. Dead bytes in front are reclaimed once they equal the live ones, so that each
+    /// byte moves about once and the buffer stays below twice the table's size.
     fn reserve(&mut self, len: usize) {
         if self.bytes.len() + len <= self.bytes.capacity() {
             return;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_static_name_is_found_at_its_first_place() {
+    fn static_name_has_first_index() {
         for i in 1..=N_STATIC {
             let found = static_name_index(STATIC[i - 1].0.as_bytes());
             assert_eq!(found, Some(FIRST_WITH_NAME[i]), "{}", STATIC[i - 1].0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_entries_leave_and_memory_stays_bounded() {
+    fn oldest_entry_is_evicted() {
         let mut table = DynamicTable::new(100);
         for i in 0..10_000 {
             let value = format!("{i:08}");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_larger_than_the_table_empties_it() {
+    fn oversized_field_empties_table() {
         let mut table = DynamicTable::new(64);
         table.insert(field("a", "b"));
         table.insert(field("a", &"b".repeat(40)));

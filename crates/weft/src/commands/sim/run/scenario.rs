@@ -8,7 +8,7 @@ use super::meter::{FlowRoute, Meter, Metered, Tally};
 use crate::cli::{TopologyName, WorkloadName};
 use weft_core::rng::Rng;
 use weft_sim::net::measure::{Histogram, jain};
-use weft_sim::net::silver_bullet::made_trace;
+use weft_sim::net::silver_bullet::synthetic_trace;
 use weft_sim::net::{
     Discipline, Dumbbell, FatTree, FlowId, FlowSpec, LinkId, LinkSpec, Net, ParkingLot, Rate, SenderSpec,
     Sizes, Trace, Workload,
@@ -158,7 +158,7 @@ impl Scenario {
                 rate: match &self.speed {
                     Speed::Fixed(bits_per_s) => Rate::Fixed(*bits_per_s),
                     Speed::Trace(trace) => Rate::Trace(Arc::clone(trace)),
-                    Speed::Lte => Rate::Trace(made_trace(seed, number, self.span_ns.div_ceil(S) as u32)),
+                    Speed::Lte => Rate::Trace(synthetic_trace(seed, number, self.span_ns.div_ceil(S) as u32)),
                 },
                 jitter_ns: self.jitter_ns,
                 loss: self.loss,

@@ -1,37 +1,37 @@
-//! The scoreboard of RFC 6675: what a sender believes of each segment that is not acknowledged yet.
+//! The scoreboard of RFC 6675: the sender's state of each unacknowledged segment.
 //!
-//! Three bits a segment in a ring, worked on a word at a time, so that a block of a selective acknowledgement costs by
-//! its length over 64 however often it is repeated.
+//! It has three bits per segment in a ring, and processes a word at a time. A SACK block costs its length over 64,
+//! however often it is repeated.
 
-/// A word of the ring holds so many segments.
+/// Segments per word of the ring.
 const WORD: u32 = 64;
-/// Segments that the ring holds at first.
+/// Initial capacity of the ring, in segments.
 const ROOM_MIN: u32 = 1024;
 
-/// What is known of the segments from `una` to before `next`.
+/// The state of the segments from `una` to before `next`.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
-    /// The first that is not acknowledged.
+pub(super) struct Scoreboard {
+    /// The first unacknowledged segment.
     una: u32,
-    /// The first that was never sent.
+    /// The first segment that was never sent.
     next: u32,
     /// The receiver has it.
     sacked: Vec<u64>,
-    /// It is taken for lost, and was not sent again since.
+    /// It is considered lost, and was not resent since.
     lost: Vec<u64>,
-    /// It was sent again, and that is believed to be under way.
+    /// It was resent, and is considered in flight.
     resent: Vec<u64>,
     n_sacked: u32,
     n_lost: u32,
-    /// One behind the last that the receiver has beyond the cumulative acknowledgement.
+    /// One past the last segment that a SACK block covers.
     sacked_end: u32,
-    /// What is before it was judged already.
-    judged: u32,
-    /// No segment before it waits to be sent again.
+    /// Loss detection is done for the segments before this one.
+    detected_to: u32,
+    /// No segment before it waits to be resent.
     resend_from: u32,
 }
 
-impl Board {
+impl Scoreboard {
     pub(super) fn new() -> Self {
         let room = vec![0; (ROOM_MIN / WORD) as usize];
         Self {
@@ -43,7 +43,7 @@ impl Board {
             n_sacked: 0,
             n_lost: 0,
             sacked_end: 0,
-            judged: 0,
+            detected_to: 0,
             resend_from: 0,
         }
     }
@@ -56,7 +56,7 @@ impl Board {
         self.next
     }
 
-    /// Segments that were sent and are not acknowledged as a row.
+    /// Segments that were sent and not cumulatively acknowledged.
     pub(super) fn outstanding(&self) -> u32 {
         self.next - self.una
     }
@@ -65,17 +65,17 @@ impl Board {
         self.n_sacked
     }
 
-    /// Segments that wait to be sent again.
+    /// Segments that wait to be resent.
     pub(super) fn n_lost(&self) -> u32 {
         self.n_lost
     }
 
-    /// What is believed to be in the network: `pipe` of RFC 6675, section 4.
+    /// Estimated segments in flight: `pipe` of RFC 6675, section 4.
     pub(super) fn pipe(&self) -> u32 {
         self.outstanding() - self.n_sacked - self.n_lost
     }
 
-    /// A segment is sent for the first time; gives its number.
+    /// Sends a new segment; returns its number.
     pub(super) fn send_new(&mut self) -> u32 {
         let room = self.sacked.len() as u32 * WORD;
         if self.outstanding() + WORD >= room {
@@ -85,7 +85,7 @@ impl Board {
         self.next - 1
     }
 
-    /// The first segment that is to be sent again; it is then under way.
+    /// The first segment to resend, which is then in flight.
     pub(super) fn send_lost(&mut self) -> Option<u32> {
         if self.n_lost == 0 {
             return None;
@@ -109,7 +109,7 @@ impl Board {
         Some(seq)
     }
 
-    /// The receiver has everything before `ack`; gives how many of these it was not known to have.
+    /// The receiver has everything before `ack`. Returns the number of newly acknowledged segments.
     pub(super) fn acknowledge(&mut self, ack: u32) -> u32 {
         let (from, to) = (self.una, ack.min(self.next));
         if to <= from {
@@ -117,21 +117,21 @@ impl Board {
         }
         let mut known = 0;
         let mut waited = 0;
-        self.words(from, to, |board, at, mask| {
-            known += (board.sacked[at] & mask).count_ones();
-            waited += (board.lost[at] & mask).count_ones();
-            for bits in [&mut board.sacked, &mut board.lost, &mut board.resent] {
+        self.words(from, to, |scoreboard, at, mask| {
+            known += (scoreboard.sacked[at] & mask).count_ones();
+            waited += (scoreboard.lost[at] & mask).count_ones();
+            for bits in [&mut scoreboard.sacked, &mut scoreboard.lost, &mut scoreboard.resent] {
                 bits[at] &= !mask;
             }
         });
         self.n_sacked -= known;
         self.n_lost -= waited;
         self.una = to;
-        self.judged = self.judged.max(to);
+        self.detected_to = self.detected_to.max(to);
         to - from - known
     }
 
-    /// The receiver has `[from, to)`; gives how many of these it was not known to have.
+    /// The receiver has `[from, to)`. Returns the number of newly acknowledged segments.
     pub(super) fn sack(&mut self, from: u32, to: u32) -> u32 {
         let (from, to) = (from.max(self.una), to.min(self.next));
         if to <= from {
@@ -139,12 +139,12 @@ impl Board {
         }
         let mut fresh = 0;
         let mut waited = 0;
-        self.words(from, to, |board, at, mask| {
-            fresh += (mask & !board.sacked[at]).count_ones();
-            waited += (board.lost[at] & mask).count_ones();
-            board.sacked[at] |= mask;
-            board.lost[at] &= !mask;
-            board.resent[at] &= !mask;
+        self.words(from, to, |scoreboard, at, mask| {
+            fresh += (mask & !scoreboard.sacked[at]).count_ones();
+            waited += (scoreboard.lost[at] & mask).count_ones();
+            scoreboard.sacked[at] |= mask;
+            scoreboard.lost[at] &= !mask;
+            scoreboard.resent[at] &= !mask;
         });
         self.n_sacked += fresh;
         self.n_lost -= waited;
@@ -152,29 +152,29 @@ impl Board {
         fresh
     }
 
-    /// Takes for lost what has `threshold` segments or more beyond it that arrived: `IsLost` of RFC 6675, section 4.
-    /// Gives how many that are.
-    pub(super) fn judge(&mut self, threshold: u32) -> u32 {
+    /// Marks segments as lost that have `threshold` or more acknowledged segments beyond them: `IsLost` of RFC 6675,
+    /// section 4. Returns their number.
+    pub(super) fn detect_losses(&mut self, threshold: u32) -> u32 {
         if self.n_sacked < threshold {
             return 0;
         }
         let mut left = threshold;
         let mut seq = self.sacked_end;
         while left > 0 {
-            if seq <= self.judged {
+            if seq <= self.detected_to {
                 return 0;
             }
             seq -= 1;
             let (at, bit) = self.place(seq);
             left -= (self.sacked[at] >> bit & 1) as u32;
         }
-        let (from, to) = (self.judged, seq);
-        self.judged = to.max(from);
+        let (from, to) = (self.detected_to, seq);
+        self.detected_to = to.max(from);
         self.mark_lost(from, to)
     }
 
-    /// Takes the first segment for lost, wherever it is believed to be.
-    pub(super) fn lose_first(&mut self) {
+    /// Marks the first segment as lost, even if it was resent.
+    pub(super) fn mark_first_lost(&mut self) {
         if self.outstanding() > 0 {
             let (at, bit) = self.place(self.una);
             self.resent[at] &= !(1 << bit);
@@ -182,33 +182,32 @@ impl Board {
         }
     }
 
-    /// Takes everything for lost that the receiver is not known to have.
-    pub(super) fn lose_all(&mut self) {
+    /// Marks all segments as lost that are not acknowledged.
+    pub(super) fn mark_all_lost(&mut self) {
         let (from, to) = (self.una, self.next);
-        self.words(from, to, |board, at, mask| board.resent[at] &= !mask);
+        self.words(from, to, |scoreboard, at, mask| scoreboard.resent[at] &= !mask);
         self.mark_lost(from, to);
-        self.judged = to;
+        self.detected_to = to;
     }
 
-    /// Takes nothing for lost any more.
-    pub(super) fn find_all(&mut self) {
+    /// Clears all loss marks.
+    pub(super) fn clear_losses(&mut self) {
         let (from, to) = (self.una, self.next);
-        self.words(from, to, |board, at, mask| {
-            board.lost[at] &= !mask;
-            board.resent[at] &= !mask;
+        self.words(from, to, |scoreboard, at, mask| {
+            scoreboard.lost[at] &= !mask;
+            scoreboard.resent[at] &= !mask;
         });
         self.n_lost = 0;
-        self.judged = self.una;
+        self.detected_to = self.una;
         self.resend_from = self.next;
     }
 
-    /// Without selective acknowledgements a duplicate says that one more segment has arrived, and not which. The
-    /// number alone is kept: `n` more.
+    /// Without SACK, a duplicate acknowledgement reports one arrival, but not which segment. Counts `n` more of them.
     pub(super) fn guess_sacked(&mut self, n: u32) {
         self.n_sacked = (self.n_sacked + n).min(self.outstanding().saturating_sub(self.n_lost + 1));
     }
 
-    /// So many of those that were guessed are acknowledged now.
+    /// Removes the counted duplicates that are now acknowledged.
     pub(super) fn unguess_sacked(&mut self, n: u32) {
         self.n_sacked = self.n_sacked.saturating_sub(n);
         self.guess_sacked(0);
@@ -216,9 +215,9 @@ impl Board {
 
     fn mark_lost(&mut self, from: u32, to: u32) -> u32 {
         let mut fresh = 0;
-        self.words(from, to, |board, at, mask| {
-            let lost = mask & !(board.sacked[at] | board.resent[at] | board.lost[at]);
-            board.lost[at] |= lost;
+        self.words(from, to, |scoreboard, at, mask| {
+            let lost = mask & !(scoreboard.sacked[at] | scoreboard.resent[at] | scoreboard.lost[at]);
+            scoreboard.lost[at] |= lost;
             fresh += lost.count_ones();
         });
         self.n_lost += fresh;
@@ -232,7 +231,7 @@ impl Board {
         ((seq / WORD) as usize & (self.sacked.len() - 1), seq % WORD)
     }
 
-    /// Each word of `[from, to)` with the bits of it that are within.
+    /// Calls `each` for each word of `[from, to)`, with a mask of the bits in range.
     fn words(&mut self, from: u32, to: u32, mut each: impl FnMut(&mut Self, usize, u64)) {
         let mut seq = from;
         while seq < to {
@@ -248,7 +247,8 @@ impl Board {
         let n = (room / WORD) as usize;
         for bits in [&mut self.sacked, &mut self.lost, &mut self.resent] {
             let old = core::mem::replace(bits, vec![0; n]);
-            // A word keeps its segments: those of the words in use are copied to where the larger ring has them.
+            // A segment keeps its position in its word, so the words in use are copied to their place in the larger
+            // ring.
             for word in self.una / WORD..=self.next / WORD {
                 bits[word as usize & (n - 1)] = old[word as usize & (old.len() - 1)];
             }
@@ -269,50 +269,52 @@ mod tests {
         Resent,
     }
 
-    /// What the board says, segment by segment.
-    fn check(board: &Board, expected: &[State]) {
-        let count =
-            |state| expected[board.una as usize..].iter().filter(|known| **known == state).count() as u32;
-        assert_eq!(board.next as usize, expected.len());
-        assert_eq!((board.n_sacked, board.n_lost), (count(State::Sacked), count(State::Lost)));
-        assert_eq!(board.pipe(), count(State::UnderWay) + count(State::Resent));
+    /// Checks the scoreboard, segment by segment.
+    fn check(scoreboard: &Scoreboard, expected: &[State]) {
+        let count = |state| {
+            expected[scoreboard.una as usize..].iter().filter(|known| **known == state).count() as u32
+        };
+        assert_eq!(scoreboard.next as usize, expected.len());
+        assert_eq!((scoreboard.n_sacked, scoreboard.n_lost), (count(State::Sacked), count(State::Lost)));
+        assert_eq!(scoreboard.pipe(), count(State::UnderWay) + count(State::Resent));
     }
 
-    /// A sender would send again what has arrived, or would count wrongly what is under way and stall.
+    /// If this fails, a sender resends arrived segments, or miscounts the segments in flight and stalls.
     #[test]
-    fn it_knows_what_a_plain_list_knows() {
+    fn scoreboard_matches_plain_list() {
         let mut rng = Rng::from_seed(5);
         for _ in 0..30 {
-            let mut board = Board::new();
+            let mut scoreboard = Scoreboard::new();
             let mut plain: Vec<State> = Vec::new();
             for _ in 0..600 {
                 match rng.within(&(0..=9)) {
                     0..=3 => {
                         for _ in 0..rng.within(&(0..=200)) {
-                            assert_eq!(board.send_new() as usize, plain.len());
+                            assert_eq!(scoreboard.send_new() as usize, plain.len());
                             plain.push(State::UnderWay);
                         }
                     }
                     4 => {
-                        let ack = rng.within(&(u64::from(board.una)..=u64::from(board.next))) as u32;
+                        let ack =
+                            rng.within(&(u64::from(scoreboard.una)..=u64::from(scoreboard.next))) as u32;
                         let fresh =
-                            (board.una..ack).filter(|seq| plain[*seq as usize] != State::Sacked).count();
-                        assert_eq!(board.acknowledge(ack) as usize, fresh);
+                            (scoreboard.una..ack).filter(|seq| plain[*seq as usize] != State::Sacked).count();
+                        assert_eq!(scoreboard.acknowledge(ack) as usize, fresh);
                     }
                     5..=6 => {
-                        let from = rng.within(&(0..=u64::from(board.next))) as u32;
+                        let from = rng.within(&(0..=u64::from(scoreboard.next))) as u32;
                         let to = from + rng.within(&(0..=150)) as u32;
-                        let range = from.max(board.una) as usize
-                            ..(to.min(board.next) as usize).max(from.max(board.una) as usize);
+                        let range = from.max(scoreboard.una) as usize
+                            ..(to.min(scoreboard.next) as usize).max(from.max(scoreboard.una) as usize);
                         let fresh =
                             plain[range.clone()].iter().filter(|state| **state != State::Sacked).count();
                         plain[range].fill(State::Sacked);
-                        assert_eq!(board.sack(from, to) as usize, fresh);
+                        assert_eq!(scoreboard.sack(from, to) as usize, fresh);
                     }
                     7 => {
-                        board.judge(3);
+                        scoreboard.detect_losses(3);
                         let sacked = |(_, state): &(usize, &State)| **state == State::Sacked;
-                        let una = board.una as usize;
+                        let una = scoreboard.una as usize;
                         let third =
                             plain.iter().enumerate().skip(una).rev().filter(sacked).nth(2).map(|(at, _)| at);
                         for state in plain.iter_mut().take(third.unwrap_or(0)).skip(una) {
@@ -322,23 +324,24 @@ mod tests {
                         }
                     }
                     8 => {
-                        let first = (board.una as usize..plain.len()).find(|at| plain[*at] == State::Lost);
-                        assert_eq!(board.send_lost().map(|seq| seq as usize), first);
+                        let first =
+                            (scoreboard.una as usize..plain.len()).find(|at| plain[*at] == State::Lost);
+                        assert_eq!(scoreboard.send_lost().map(|seq| seq as usize), first);
                         if let Some(first) = first {
                             plain[first] = State::Resent;
                         }
                     }
                     9 if rng.chance(100) => {
-                        board.find_all();
-                        for state in plain.iter_mut().skip(board.una as usize) {
+                        scoreboard.clear_losses();
+                        for state in plain.iter_mut().skip(scoreboard.una as usize) {
                             if *state != State::Sacked {
                                 *state = State::UnderWay;
                             }
                         }
                     }
                     _ if rng.chance(100) => {
-                        board.lose_all();
-                        for state in plain.iter_mut().skip(board.una as usize) {
+                        scoreboard.mark_all_lost();
+                        for state in plain.iter_mut().skip(scoreboard.una as usize) {
                             if *state != State::Sacked {
                                 *state = State::Lost;
                             }
@@ -346,7 +349,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                check(&board, &plain);
+                check(&scoreboard, &plain);
             }
         }
     }

@@ -1,13 +1,13 @@
-//! Functions of real numbers that are the same on every machine.
+//! Floating-point functions with the same result on every machine.
 //!
-//! Those of the standard library come from the system, and may differ in their last bit from one to another. A run
-//! that multiplies windows by them would then differ in its packets. These use only additions, multiplications,
-//! divisions and roots, which IEEE 754 defines to the bit. Good to some 1e-14, which is more than any use here needs.
+//! The functions of the standard library come from the system, and may differ in the last bit. A run that uses them for
+//! congestion windows would then send different packets. These use only addition, multiplication, division and roots,
+//! which IEEE 754 defines exactly. Their relative error is about 1e-14.
 
 use core::f64::consts::{LN_2, SQRT_2};
 use weft_core::rng::Rng;
 
-/// A number of the exponential distribution with this mean: a time between events of a Poisson process.
+/// An exponentially distributed number with this mean: a time between events of a Poisson process.
 pub fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -mean * ln(1.0 - rng.unit())
 }
@@ -23,7 +23,7 @@ pub(crate) fn ln(x: f64) -> f64 {
         mantissa /= 2.0;
         exponent += 1.0;
     }
-    // ln m = 2 artanh t; |t| < 0.172, so that the thirteenth term is below 1e-18.
+    // ln m = 2 artanh t; |t| < 0.172, so the thirteenth term is below 1e-18.
     let t = (mantissa - 1.0) / (mantissa + 1.0);
     let square = t * t;
     let series = (0..12).rev().fold(0.0, |sum, n| sum * square + 1.0 / f64::from(2 * n + 1));
@@ -34,7 +34,7 @@ pub(crate) fn ln(x: f64) -> f64 {
 pub(crate) fn exp(x: f64) -> f64 {
     let n = (x / LN_2).round();
     let rest = x - n * LN_2;
-    // |rest| < 0.347, so that the sixteenth term is below 1e-20.
+    // |rest| < 0.347, so the sixteenth term is below 1e-20.
     let series = (1..16).rev().fold(1.0, |sum, k| 1.0 + sum * rest / f64::from(k));
     series * f64::from_bits(((1023 + n as i64) as u64) << 52)
 }
@@ -45,7 +45,7 @@ pub(crate) fn cbrt(x: f64) -> f64 {
         return 0.0;
     }
     let size = x.abs();
-    // Newton from an estimate that is right to 1e-13 already; two steps more than are needed.
+    // Newton's method, from an estimate with an error of 1e-13; two more steps than necessary.
     let mut root = exp(ln(size) / 3.0);
     for _ in 0..2 {
         root -= (root * root * root - size) / (3.0 * root * root);
@@ -57,9 +57,9 @@ pub(crate) fn cbrt(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Times between events, sizes of flows and windows of CUBIC would be wrong.
+    /// If this fails, times between events, sizes of flows and windows of CUBIC are wrong.
     #[test]
-    fn they_are_what_the_library_says() {
+    fn math_matches_std() {
         for step in 0..4000 {
             let x = 1e-9 * 1.012f64.powi(step);
             assert!((ln(x) - x.ln()).abs() <= 1e-13 * x.ln().abs().max(1.0), "ln {x}");

@@ -1,0 +1,4 @@
+//! See `weft_fuzz::queries`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weft_fuzz::queries(data));

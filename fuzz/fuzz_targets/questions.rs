@@ -1,4 +1,0 @@
-//! See `weft_fuzz::questions`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weft_fuzz::questions(data));
