@@ -5,9 +5,9 @@
 //! need care:
 //!
 //! - An edited field may be in a sub-message that occurs several times. All its occurrences are removed; the new value
-//! is   written once, at the end of the last occurrence, where decoders that do not merge read it too.
+//!   is written once, at the end of the last occurrence, where decoders that do not merge read it too.
 //! - Removing a member of a oneof must not restore what that member had cleared. So members before its last occurrence
-//! are   removed too.
+//!   are removed too.
 //!
 //! Both need the position of the last occurrence, so a scan comes first if an edit is nested or in a oneof.
 
