@@ -9,9 +9,9 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use weft_core::abi::State;
-use weft_core::ahead::FAR_BYTES;
 use weft_core::classify::WORDS_MAX;
-use weft_core::matching::{Found, Matcher};
+use weft_core::matching::{MatchedRow, Matcher};
+use weft_core::prefetch::FAR_BYTES;
 use weft_core::table::Table;
 
 /// Number of tuples whose matches are found together.
@@ -184,7 +184,7 @@ impl PrefetchLayout {
             // SAFETY: compiled code computed the address for this table. Its slots stay in place while it lives, even
             // those no longer in use, and at least two follow the last home.
             let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
-            let (found, at) = rows.near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
+            let (found, at) = rows.candidate(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
             (*row, *address) = (found, at as u64);
             if at != 0 {
                 (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * CACHE_LINE_BYTES)));
@@ -239,7 +239,7 @@ impl PrefetchLayout {
             }
             n += 1;
         }
-        let mut found = [Found::default(); M];
+        let mut found = [MatchedRow::default(); M];
         matcher.find_all(&keys[..n * words], &mut found[..n]);
         let lines = RowCacheLines::of(matcher.table());
         let mut found = found.iter();
@@ -261,7 +261,9 @@ impl Prefetch {
     fn packs_alike(&self, state: &State) -> bool {
         match *self {
             Self::Find { .. } => true,
-            Self::Match { matcher, packing, .. } => state.matchers[usize::from(matcher)].packing() == packing,
+            Self::Match { matcher, packing, .. } => {
+                state.matchers[usize::from(matcher)].packing_hash() == packing
+            }
         }
     }
 
@@ -270,7 +272,7 @@ impl Prefetch {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                table.len() as usize * table.row_near_bytes() > FAR_BYTES
+                table.len() as usize * table.row_base_bytes() > FAR_BYTES
             }
             Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].is_far(),
         }
@@ -288,7 +290,7 @@ struct RowCacheLines {
 
 impl RowCacheLines {
     fn of(table: &Table) -> Self {
-        let bytes = table.row_near_bytes().min(CACHE_LINES_MAX * CACHE_LINE_BYTES);
+        let bytes = table.row_base_bytes().min(CACHE_LINES_MAX * CACHE_LINE_BYTES);
         Self { n: bytes.div_ceil(CACHE_LINE_BYTES), last: bytes - 1 }
     }
 
@@ -306,7 +308,7 @@ const CACHE_LINES_MAX: usize = 3;
 
 /// Prefetches a line of a queue. For an index out of range it prefetches unrelated memory, which is harmless and
 /// cheaper than a check.
-pub(crate) fn fetch_queue_line(lines: &[weft_ir::queue::layout::Line], nth: usize) {
+pub(crate) fn fetch_queue_line(lines: &[weft_ir::queue::layout::CacheLine], nth: usize) {
     fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 

@@ -202,7 +202,7 @@ impl ValueSource {
                 word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code()))
             }
             // A unary call has one message in each direction.
-            Place::Meta(Meta::Index) => word(0),
+            InputLocation::Meta(Meta::Index) => word(0),
             InputLocation::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
             InputLocation::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
             _ => match input.ty {
