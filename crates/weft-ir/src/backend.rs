@@ -94,13 +94,13 @@ pub trait Program: Send + Sync + fmt::Debug {
         false
     }
 
-    /// As [`Program::prefetch_keys_batch`], for frames that are not parsed; frames off the fast path get no prefetch slots.
+    /// As [`Program::prefetch_keys_batch`], for frames that are not parsed. Frames off the fast path get no slots.
     fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut PrefetchSlots) {
         let _ = (cx, batch, notes);
     }
 
-    /// Runs each frame before the next one is parsed. Frames that leave the fast path are parsed by `parser`. Never called
-    /// for code without a fast path.
+    /// Runs each frame before the next one is parsed. `parser` parses frames that leave the fast path. Never called for
+    /// code without a fast path.
     fn run_fused<'a>(
         &self,
         parser: &dyn Program,

@@ -378,8 +378,8 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
         assert!(fault.contains("W0432") && fault.contains(wrong), "{text}: {fault}");
     }
     let fault = no(&["query", "INSERT INTO shop.nets.known VALUES ('::/0', 0, '2000-01-01T00:00:00Z', 5)"]);
-    let broken = "`until > '2001-01-01T00:00:00Z'` is not satisfied by a row of `known`: until is '2000-01-01 00:00:00', \
-                  net is '::/0'";
+    let broken = "`until > '2001-01-01T00:00:00Z'` is not satisfied by a row of `known`: until is \
+                  '2000-01-01 00:00:00', net is '::/0'";
     assert!(fault.contains(broken), "{fault}");
     let fault = no(&["query", "UPDATE shop.nets.known SET cost = 0"]);
     let broken = "`100 / cost > 1` has no value for a row of `known`, division by zero: cost is 0, net is \

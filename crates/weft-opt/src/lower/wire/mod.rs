@@ -132,7 +132,10 @@ fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2]
 /// one, if no element removes that, and of a tunnel's payload behind it, if no element removes anything.
 fn inherited(protocols: &[Protocol], inputs: &[Input]) -> InputSet {
     let are_moved = inputs.iter().any(|input| matches!(input.place, InputLocation::Layer(_)));
-    let is_carried = |input: &Input| matches!(&input.place, InputLocation::Frame(field) if field.layer.level > 0 && !are_moved);
+    let is_carried = |input: &Input| match &input.place {
+        InputLocation::Frame(field) => field.layer.level > 0 && !are_moved,
+        _ => false,
+    };
     with_last(mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0), inputs, 0)
 }
 
