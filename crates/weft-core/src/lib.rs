@@ -36,12 +36,6 @@ pub mod time;
 pub mod types;
 pub mod wire;
 
-/// The old path of [`prefetch`]. Only `weft_ir::batch` still uses it.
-#[doc(hidden)]
-pub mod ahead {
-    pub use crate::prefetch::PrefetchSlots as Notes;
-}
-
 pub use status::Status;
 pub use time::{Interval, Time};
 pub use types::{Type, Value};

@@ -4,10 +4,10 @@
 
 use weft_core::Time;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, Slot, Verdict};
-use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::hash;
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 
 use crate::backend::Program;
 
@@ -103,7 +103,7 @@ pub struct ExecBatch<'a, 'b> {
     /// The present inputs of each frame.
     pub present: &'a [InputSet],
     /// The prefetch slots, and the index of the first frame in them.
-    pub notes: (&'a Notes, usize),
+    pub notes: (&'a PrefetchSlots, usize),
     /// The arrival time of frames without one in their metadata; no pass is earlier than the one before.
     pub now: Time,
     /// The base of `rand()`, beside the frame; None if no code draws.
@@ -220,7 +220,7 @@ pub struct FusedBatch<'a, 'b> {
     /// The inputs that all frames have without a parser.
     pub always: InputSet,
     /// The prefetch slots.
-    pub notes: &'a Notes,
+    pub notes: &'a PrefetchSlots,
     /// See [`ExecBatch::now`].
     pub now: Time,
     /// See [`ExecBatch::seed`].

@@ -282,7 +282,7 @@ helpers! {
     CountInto = count_into(I64, I64, I64, I64, I64) -> ();
     Count = count(I64, I64) -> (I64);
     ScanRow = scan_row(I64, I64, I64) -> (I64, I64);
-    Departed = departed(I64, I64) -> (I64, I64);
+    ExpiredRow = expired_row(I64, I64) -> (I64, I64);
     Lock = lock(I64, I64) -> ();
     Unlock = unlock(I64, I64) -> ();
     LockAll = lock_all(I64) -> ();
@@ -1010,7 +1010,7 @@ extern "C" fn scan_row(table: &Arc<Table>, cursor: u64, now: i64) -> RowRef {
     RowRef::new(table, row)
 }
 
-extern "C" fn departed(table: &Arc<Table>, row: u64) -> RowRef {
+extern "C" fn expired_row(table: &Arc<Table>, row: u64) -> RowRef {
     RowRef::new(table, Row(row))
 }
 

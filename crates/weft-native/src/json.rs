@@ -143,7 +143,7 @@ struct JsonLookup<'de> {
     around: Option<&'de RawValue>,
 }
 
-/// Follows a pointer. Reads all of the text, so invalid JSON is refused wherever the error is. Of members with the same
+/// Follows a pointer. Reads all of the text, so it refuses JSON with an error at any position. Of members with the same
 /// name the last counts.
 fn follow_pointer<'de>(json: &'de str, tokens: &[String]) -> Result<JsonLookup<'de>, serde_json::Error> {
     let mut at: &RawValue = serde_json::from_str(json)?;

@@ -1242,7 +1242,7 @@ impl PacketEngine {
 
     /// Runs code that no frame triggered, for a row that has left its table, if any. `rand()` draws from the number
     /// beside the row.
-    fn run_timed(&mut self, now: Time, at: usize, code: &dyn Program, (drawn_from, departed): (u64, Row)) {
+    fn run_timed(&mut self, now: Time, at: usize, code: &dyn Program, (drawn_from, expired_row): (u64, Row)) {
         self.now = self.now.max(now);
         let active = &mut self.chains[at];
         self.outcome.clear();
@@ -1250,7 +1250,7 @@ impl PacketEngine {
         let mut cx = Cx {
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..active.chain.code.inputs],
-            expired_row: departed,
+            expired_row,
             ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         code.run(&mut cx, usize::MAX);

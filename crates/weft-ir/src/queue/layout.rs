@@ -9,9 +9,6 @@ use super::{Level, QueueProgram, word};
 pub const LINE_WORDS: usize = 8;
 /// A cache line. The first one of a record holds what every packet touches.
 pub type CacheLine = [u64; LINE_WORDS];
-/// The old name of [`CacheLine`]. Only `turns` still uses it.
-#[doc(hidden)]
-pub type Line = CacheLine;
 /// Prefetches the line with this index, if it exists. It changes nothing.
 pub type Fetch = fn(&[CacheLine], usize);
 /// No packet, or no partition.

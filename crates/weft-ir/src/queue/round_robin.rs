@@ -8,7 +8,7 @@
 //!
 //! The slow path of the queue defines the meaning.
 
-use super::layout::{Line, NONE, SEEN_IN_HEAD, record_lines};
+use super::layout::{CacheLine, NONE, SEEN_IN_HEAD, record_lines};
 use super::{
     EventWords, Handler, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
     Verdict, word,
@@ -251,7 +251,7 @@ pub struct FastPathState<'q> {
     /// [`Scope::Event`]
     pub event: &'q mut EventWords,
     /// The records of the FIFOs, if each partition is one.
-    pub fifos: Option<&'q mut Vec<Line>>,
+    pub fifos: Option<&'q mut Vec<CacheLine>>,
 }
 
 /// The results of [`EnqueueFn`].
@@ -277,19 +277,19 @@ pub mod entered {
 /// Appends a stored packet to its partition. Parameters: the records of the root and of its partitions, the tags of the
 /// partitions, all packets, and the slot.
 pub type EnqueueFn = extern "C" fn(
-    &mut Vec<Line>,
-    &mut Vec<Line>,
+    &mut Vec<CacheLine>,
+    &mut Vec<CacheLine>,
     &mut Vec<u32>,
-    &mut Vec<Line>,
+    &mut Vec<CacheLine>,
     usize,
     &mut FastPathState<'_>,
 ) -> u64;
 /// Runs up to that many turns, at least one, until a packet leaves. Parameters: the records of the root and of its
 /// partitions, all packets, the first partition unless [`RoundRobin::finds_first`], and the turns.
 pub type DequeueFn = extern "C" fn(
-    &mut Vec<Line>,
-    &mut Vec<Line>,
-    &mut Vec<Line>,
+    &mut Vec<CacheLine>,
+    &mut Vec<CacheLine>,
+    &mut Vec<CacheLine>,
     u64,
     u64,
     &mut FastPathState<'_>,
@@ -321,10 +321,10 @@ impl Default for CompiledRoundRobin {
 }
 
 extern "C" fn enters_not(
-    _: &mut Vec<Line>,
-    _: &mut Vec<Line>,
+    _: &mut Vec<CacheLine>,
+    _: &mut Vec<CacheLine>,
     _: &mut Vec<u32>,
-    _: &mut Vec<Line>,
+    _: &mut Vec<CacheLine>,
     _: usize,
     _: &mut FastPathState<'_>,
 ) -> u64 {
@@ -332,9 +332,9 @@ extern "C" fn enters_not(
 }
 
 extern "C" fn nothing(
-    _: &mut Vec<Line>,
-    _: &mut Vec<Line>,
-    _: &mut Vec<Line>,
+    _: &mut Vec<CacheLine>,
+    _: &mut Vec<CacheLine>,
+    _: &mut Vec<CacheLine>,
     _: u64,
     _: u64,
     _: &mut FastPathState<'_>,

@@ -1,9 +1,10 @@
 //! Pushes headers directly in front of their frame.
 //!
 //! A PUSH is an edit, and its executor writes the headers from a list of stores
-//! ([`weft_core::wire::header_change::Stack`]). This list is known at compile time. If a PUSH is the last change of a pass to its frame, the code writes the headers
-//! into the headroom itself, and returns their length ([`weft_core::abi::Pushed`]). It stores the constant parts by
-//! whole words; values, lengths, the flow entropy and the header checksum come from registers.
+//! ([`weft_core::wire::header_change::Stack`]). This list is known at compile time. If a PUSH is the last change of a
+//! pass to its frame, the code writes the headers into the headroom itself, and returns their length
+//! ([`weft_core::abi::Pushed`]). It stores the constant parts by whole words; values, lengths, the flow entropy and the
+//! header checksum come from registers.
 //!
 //! At run time the code checks for the other cases, which use edits: earlier changes other than a POP TO; no headroom;
 //! a frame that stands for several packets; a value that does not fit.

@@ -182,7 +182,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::ExpiredRow(table) => {
                 let (table, cx) = (self.table(*table), self.segment.cx);
                 let row = self.ins().load(I64, PLAIN, cx, offset_of!(Cx<'_>, expired_row) as i32);
-                Some(self.segment.call_two(Helper::Departed, &[table, row]))
+                Some(self.segment.call_two(Helper::ExpiredRow, &[table, row]))
             }
             Op::ScanNext(table, row) => Some(self.scan_next(*table, *row)?),
             Op::Lock(table, key) => {

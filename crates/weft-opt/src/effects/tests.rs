@@ -187,8 +187,8 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
     let mut all = effects(chain);
     for element in &mut all.elements {
         let single = [&mut element.open, &mut element.request, &mut element.response, &mut element.close];
-        let departed = element.timeouts.iter_mut().map(|(_, effects)| effects);
-        let timed = element.every.iter_mut().chain(departed);
+        let expired = element.timeouts.iter_mut().map(|(_, effects)| effects);
+        let timed = element.every.iter_mut().chain(expired);
         single.into_iter().flatten().chain(timed).for_each(forget);
     }
     all

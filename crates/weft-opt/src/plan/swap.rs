@@ -113,8 +113,8 @@ impl<'e> Party<'e> {
             Side::Response => effects.response.iter().collect(),
             Side::Close => effects.close.iter().collect(),
             Side::Every => {
-                let departed = effects.timeouts.iter().map(|(_, effects)| effects);
-                effects.every.iter().chain(departed).collect()
+                let expired = effects.timeouts.iter().map(|(_, effects)| effects);
+                effects.every.iter().chain(expired).collect()
             }
             Side::Chain => Vec::new(),
         }
