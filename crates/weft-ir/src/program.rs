@@ -366,11 +366,11 @@ pub enum Meta {
 /// What stands for formats of a program that says none.
 static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() };
 
-/// What elements say of a frame to those behind them.
+/// The user metadata of a frame: elements set it for later elements.
 pub const USER_META: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
 
 impl Meta {
-    /// Which of [`USER_META`] it is: elements set it, and it is nowhere in the frame.
+    /// The index in [`USER_META`], if it is user metadata, which is not part of the frame.
     pub fn user_meta_index(self) -> Option<usize> {
         USER_META.iter().position(|meta| *meta == self)
     }
