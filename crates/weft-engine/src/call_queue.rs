@@ -3,7 +3,7 @@
 //! A queue belongs to a listener or to a cluster. Both come after the chain. A call waits in the queue of its listener,
 //! then in that of its cluster, and occupies a slot of each until it ends.
 //!
-//! Each worker has its own [`WorkerQueue`] for each call queue: the [`Queue`] of its program, with the waiting calls.
+//! Each worker has its own `WorkerQueue` for each call queue: the [`Queue`] of its program, with the waiting calls.
 //! The number of calls in flight and the time of the next call are common to all workers ([`SharedSlots`]). A worker
 //! takes a free slot if it has less than its share. Beyond its share it takes one only if no worker with less waits for
 //! one. So a worker with many clients does not block another one, and unused slots are available to all.

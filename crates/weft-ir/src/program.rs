@@ -355,7 +355,7 @@ pub enum Meta {
     IsIntact,
     /// `tunnel_depth`, U64: in how many tunnels its innermost packet is. [`Meta::is_of_formats`].
     TunnelDepth,
-    /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::said`].
+    /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::user_meta_index`].
     Tag,
     /// `meta.label`, U32: likewise, the state of its flow.
     Label,
