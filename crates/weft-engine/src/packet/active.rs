@@ -885,7 +885,7 @@ fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = 
 }
 
 impl Ends {
-    /// Counts a frame. There are at most as many entries as the program has lines that end frames, times statuses.
+    /// Counts a frame. The program's lines that end frames, and their statuses, bound the number of entries.
     pub(super) fn count(&mut self, element: u16, line: u32, how: EndKind) {
         let is_it = |(e, l, h, _): &(u16, u32, EndKind, u64)| (*e, *l, *h) == (element, line, how);
         if !self.all.get(self.last).is_some_and(is_it) {
