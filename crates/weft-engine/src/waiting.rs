@@ -1,7 +1,7 @@
 //! Calls that wait for a stream to one endpoint: FIFO per client, round robin between clients.
 //!
-//! A client is a downstream connection. A client with a thousand waiting calls gets one stream per round, as does a
-//! client with one call, so that no call waits longer than a round for other clients.
+//! A client is a downstream connection. A client gets one stream per round, whether it has one waiting call or a
+//! thousand. So no call waits longer than a round for other clients.
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;

@@ -371,8 +371,8 @@ impl Code {
         Fragment::in_tunnels(frame, carrier?, port, begins, tunnels)
     }
 
-    /// The fragment that tunnels carry in a frame with these slots, which arrived at this port, and the number of
-    /// tunnels around it, greater than `known`.
+    /// The fragment that tunnels carry in a frame with these slots, and the number of tunnels around it, greater than
+    /// `known`. The frame arrived at this port.
     #[cold]
     pub(super) fn carried_in(
         &self,
@@ -386,8 +386,8 @@ impl Code {
         Some((self.in_tunnels(depth, (slots, present), frame, port, begins)?, depth))
     }
 
-    /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later
-    /// fragments inherit from the first. None if it is no fragment, or if nothing is inherited.
+    /// The fragment that a frame with these slots is, or that a tunnel in it carries; and the inputs that later
+    /// fragments inherit. None if it is no fragment, or if nothing is inherited.
     pub(super) fn fragment_in(
         &self,
         slots: &[Slot],

@@ -250,8 +250,8 @@ fn ping_is_acked_with_next_output() {
     assert!(received.ends_with(&pong), "{received:?}");
 }
 
-/// If it failed, a server would use an encoding that the client and itself know but the chain cannot read, and a
-/// completed call would fail.
+/// If it failed, a server would use an encoding that the client accepts but the chain cannot read, and a completed call
+/// would fail.
 #[test]
 fn unreadable_encodings_are_not_offered() {
     let offer = "grpc-accept-encoding";

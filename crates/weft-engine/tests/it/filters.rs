@@ -482,8 +482,8 @@ fn detached_call_takes_effect_once() {
     }
 }
 
-/// A call that went on without its caller would do so for ever where the server does not answer, and no other with its
-/// id would ever be made.
+/// If it failed, a detached call would wait forever for a silent server, and no other call with its id would ever be
+/// made.
 #[test]
 fn detached_call_has_an_end() {
     let mut n_seen = 0;

@@ -308,8 +308,8 @@ fn least_first(field: Field) -> QueueProgram {
     program
 }
 
-/// If it failed, a unary call whose length has not arrived with its headers would go first, as if it had none, whether
-/// or not its chain reads the message.
+/// If it failed, a unary call whose length has not arrived with its headers would go first, as if it had none. Chains
+/// that read the message and chains that do not are tested.
 #[test]
 fn unary_call_waits_for_its_length() {
     ["open", "close"].into_iter().for_each(shortest_go_first_behind_a_handler);

@@ -1294,8 +1294,8 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
     all
 }
 
-/// A chain whose first element, with this body, may add (r0) a link header with the length behind it in front of a
-/// frame, cut (r1) it, or fragment (r2) it. It has a cell that tells which branch a frame took.
+/// A chain whose first element has this body. The element may add a link header with the length of the rest (r0), cut
+/// the frame (r1), or fragment it (r2). It has a cell that tells which branch a frame took.
 fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
     let decls = format!(
