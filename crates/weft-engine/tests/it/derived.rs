@@ -8,13 +8,13 @@ use weft_engine::plan::FilterAt;
 
 /// What an element sees of the messages of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     /// Their sizes, as one number.
     sizes: u64,
     payloads: u64,
 }
 
-impl Seen {
+impl Observed {
     fn also(self, size: usize, payload: &[u8]) -> Self {
         Self { sizes: mix(self.sizes, size as u64), payloads: mix(self.payloads, hash_bytes(payload)) }
     }
@@ -49,7 +49,7 @@ fn watched_chain() -> String {
 }
 
 /// What the first element and the last see, of requests and of responses, where filters stand so.
-fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) -> [Seen; 4] {
+fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) -> [Observed; 4] {
     let timeouts = Timeouts { total: Some(Interval::from_secs(9)), per_try: None, propagate: None };
     let policies = Policies { timeouts, ..Policies::default() };
     let filter = |at: &usize| FilterAt { at: *at, name: format!("f{at}"), policies: policies.clone() };
@@ -66,7 +66,7 @@ fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) 
     world.run();
     assert_eq!(world.answer(call).code(), Some(0), "{:?}", world.answer(call));
     let vars = var_values(&mut world, 8);
-    core::array::from_fn(|nth| Seen { sizes: vars[2 * nth], payloads: vars[2 * nth + 1] })
+    core::array::from_fn(|nth| Observed { sizes: vars[2 * nth], payloads: vars[2 * nth + 1] })
 }
 
 /// If it failed, a digest would be of a message that is not sent, or differ if a filter precedes its element.
@@ -80,7 +80,7 @@ fn derived_values_follow_edits() {
                 true => rewritten(nth),
                 false => message.clone(),
             };
-            let (mut first, mut last) = (Seen::default(), Seen::default());
+            let (mut first, mut last) = (Observed::default(), Observed::default());
             for (nth, message) in sent.iter().enumerate() {
                 first = first.also(message.len(), message);
                 let behind = behind(message, nth);
@@ -108,9 +108,9 @@ fn size_is_the_compressed_length() {
     for (changed, n_sent) in [(true, 7), (false, 8)] {
         let plain = item("ann", n_sent, b"");
         let packed = stored_gzip(&plain);
-        let first = Seen::default().also(packed.len(), &plain);
+        let first = Observed::default().also(packed.len(), &plain);
         let last = match changed {
-            true => Seen::default().also(rewritten(0).len(), &rewritten(0)),
+            true => Observed::default().also(rewritten(0).len(), &rewritten(0)),
             false => first,
         };
         let message = Message { payload: packed, compressed: true };

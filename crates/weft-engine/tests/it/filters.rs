@@ -444,9 +444,9 @@ fn once() -> Policies {
 /// A caller that gives up and sends again would have the call made twice, though the server was at work on the first.
 #[test]
 fn detached_call_takes_effect_once() {
-    type Gone = fn(&mut World, ClientId) -> Call;
+    type CallerLoss = fn(&mut World, ClientId) -> Call;
     let call = || Call::unary(ADD, item("ann", 1, b""));
-    let ways: [(&str, Gone); 4] = [
+    let ways: [(&str, CallerLoss); 4] = [
         ("deadline", |_, _| Call::unary(ADD, item("ann", 1, b"")).timeout(ms(30))),
         ("cancel", |_, _| Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30))),
         ("lost connection", |world, client| {

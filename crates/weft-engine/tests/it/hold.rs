@@ -1,6 +1,8 @@
 //! Frames that an element holds, and time in which nothing comes.
 
-use crate::packets::{Left, Rig, START, collect, element, engine, jit, one, packet, pool, program, run, ttl};
+use crate::packets::{
+    Rig, START, SentFrames, collect, element, engine, jit, one, packet, pool, program, run, ttl,
+};
 use std::sync::Arc;
 use weft_core::frame::{Pool, PoolConfig};
 use weft_core::{Interval, Time};
@@ -28,7 +30,7 @@ fn marks(name: &str) -> String {
 }
 
 /// Advances time to this, by the engine's timeouts.
-fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> Left {
+fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> SentFrames {
     let mut left = Vec::new();
     while let Some(at) = engine.poll_timeout().filter(|at| *at <= end) {
         engine.handle_timeout(at, pool, None);

@@ -140,15 +140,15 @@ pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
 
 /// What became of each frame, and its bytes then.
 #[derive(Default)]
-pub(crate) struct Seen(Vec<(String, Vec<u8>)>);
+pub(crate) struct Dispositions(Vec<(String, Vec<u8>)>);
 
-impl Watch for Seen {
+impl Watch for Dispositions {
     fn frame(&mut self, fate: Disposition<'_>, _: &Frame, bytes: &[u8]) {
         self.0.push((fate.to_string(), bytes.to_vec()));
     }
 }
 
-impl Seen {
+impl Dispositions {
     /// What may be compared: a frame dropped for a length mismatch has the edits applied by then, and code applies them
     /// in another order.
     fn settled(&self) -> Vec<(&str, &[u8])> {
@@ -162,7 +162,7 @@ impl Seen {
 }
 
 /// Frames that leave: port, mark, bytes.
-pub(crate) type Left = Vec<(u16, u64, Vec<u8>)>;
+pub(crate) type SentFrames = Vec<(u16, u64, Vec<u8>)>;
 
 /// Runs packets through port `a` in batches of this size.
 pub(crate) fn run(
@@ -170,8 +170,8 @@ pub(crate) fn run(
     pool: &mut Pool,
     packets: &[Vec<u8>],
     batch: usize,
-) -> (Left, Vec<(String, Vec<u8>)>) {
-    let mut seen = Seen::default();
+) -> (SentFrames, Vec<(String, Vec<u8>)>) {
+    let mut seen = Dispositions::default();
     let left = run_watched(engine, pool, packets, batch, Some(&mut seen));
     (left, seen.0)
 }
@@ -181,8 +181,8 @@ pub(crate) fn run_watched(
     pool: &mut Pool,
     packets: &[Vec<u8>],
     batch: usize,
-    mut seen: Option<&mut Seen>,
-) -> Left {
+    mut seen: Option<&mut Dispositions>,
+) -> SentFrames {
     let (mut left, mut frames) = (Vec::new(), Vec::new());
     for (nth, packets) in packets.chunks(batch).enumerate() {
         for (at, packet) in packets.iter().enumerate() {
@@ -203,7 +203,7 @@ pub(crate) fn run_watched(
     left
 }
 
-pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
+pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut SentFrames) {
     let mut frames = Vec::new();
     while let Some(port) = engine.poll_output(&mut frames) {
         for frame in frames.drain(..) {
@@ -312,7 +312,7 @@ fn timing_samples_each_chain() {
             let mut frames: Vec<Frame> =
                 (0..64).map(|_| pool.take_filled(&packet(9)).expect("the pool is large enough")).collect();
             engine.handle_batch(START + Interval::from_millis(ms), port, &mut frames, &mut pool, None);
-            collect(&mut engine, &mut pool, &mut Left::new());
+            collect(&mut engine, &mut pool, &mut SentFrames::new());
         }
     }
     let stats = engine.stats();
@@ -460,7 +460,7 @@ fn later_fragment_inherits_ports() {
             }
             let batch = rng.pick(&[1, 3, 64]);
             let seen = round % 2 == 0;
-            let mut told = Seen::default();
+            let mut told = Dispositions::default();
             let left = run_watched(&mut engine, &mut pool, &packets, batch, seen.then_some(&mut told));
             let mut left: Vec<_> = left.into_iter().map(|(_, _, bytes)| bytes).collect();
             left.retain(|bytes| bytes[18..20] == [0, 1]);
@@ -786,11 +786,11 @@ fn updated_checksum_equals_recomputed() {
                 packet
             })
             .collect();
-        let pass = |backend: &dyn Backend, seen: Option<&mut Seen>| {
+        let pass = |backend: &dyn Backend, seen: Option<&mut Dispositions>| {
             run_watched(&mut one(backend, &elements), &mut pool(), &packets, 32, seen)
         };
         let left = pass(&jit, None);
-        assert_eq!(left, pass(&jit, Some(&mut Seen::default())), "seed {seed}: watched");
+        assert_eq!(left, pass(&jit, Some(&mut Dispositions::default())), "seed {seed}: watched");
         assert_eq!(left, pass(&Interp, None), "seed {seed}: interpreted");
         assert_eq!(left.len(), packets.len());
         for ((_, _, now), before) in left.iter().zip(&packets) {
@@ -1224,7 +1224,7 @@ fn compiled_chain_matches_interpreter() {
             })
             .collect();
         let batch = 1 + rng.below(64);
-        let observe = |backend: &dyn Backend, seen: Option<&mut Seen>| {
+        let observe = |backend: &dyn Backend, seen: Option<&mut Dispositions>| {
             let plan = Rig::new(1).plan(backend, vec![(chain.clone(), None)]);
             // Frames of chains with many inputs are long.
             let (mut engine, mut pool) = (engine(&plan), Pool::new(PoolConfig { small: 512, large: 256 }));
@@ -1240,7 +1240,7 @@ fn compiled_chain_matches_interpreter() {
             assert_eq!(pool.in_use(), 0);
             (left, rows, stats, tables(&plan))
         };
-        let [mut by_interp, mut by_jit] = [Seen::default(), Seen::default()];
+        let [mut by_interp, mut by_jit] = [Dispositions::default(), Dispositions::default()];
         let interpreted = observe(&Interp, Some(&mut by_interp));
         let compiled = observe(&jit, Some(&mut by_jit));
         let fates = [&by_interp, &by_jit].map(|seen| seen.settled());
@@ -1510,7 +1510,7 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
     let flow = |port: u16| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (port, 53), b"hello");
     let packets: Vec<Vec<u8>> = (1..=500).map(flow).collect();
     let mut pool = Pool::new(PoolConfig { small: 2048, large: 0 });
-    let of = |left: Left| -> Vec<Vec<u16>> {
+    let of = |left: SentFrames| -> Vec<Vec<u16>> {
         let leaves_by = |port: u16| {
             let is_it = |(_, _, bytes): &&(u16, u64, Vec<u8>)| bytes[34..36] == port.to_be_bytes();
             let mut by: Vec<u16> = left.iter().filter(is_it).map(|(port, ..)| *port).collect();
