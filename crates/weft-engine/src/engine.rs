@@ -565,7 +565,7 @@ impl Engine {
             }
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
-            Timer::CallQueue(line) => self.call_queue_timeout(now, line),
+            Timer::CallQueue(id) => self.call_queue_timeout(now, id),
             Timer::Waiting(endpoint) => self.watch_waiting(now, endpoint),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
             Timer::Housekeeping => {
