@@ -1,4 +1,4 @@
-//! What is derived from a message is that of the message as it is at its place of the chain (DESIGN 2.3).
+//! Derived values: those of the message as it is at its position in the chain (DESIGN 2.3).
 
 use crate::support::*;
 use weft_core::Interval;
@@ -6,7 +6,7 @@ use weft_core::filter::{Policies, Timeouts};
 use weft_core::hash::{hash_bytes, mix};
 use weft_engine::plan::FilterAt;
 
-/// What an element sees of the messages of one direction.
+/// The messages of one direction, as an element sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Observed {
     /// Their sizes, as one number.
@@ -20,7 +20,7 @@ impl Observed {
     }
 }
 
-/// A handler that takes what is derived from a message into two variables from this one on.
+/// A handler that stores the derived values of a message in two variables, beginning with this one.
 fn looks(var: usize, op: &str) -> String {
     format!(
         "lock_vars\nv0: int = var_get var{var}\nv1: int = {op} in1\nv2: int = hash_mix v0, v1\nvar_set var{var}, v2\n\
@@ -48,7 +48,7 @@ fn watched_chain() -> String {
     )
 }
 
-/// What the first element and the last see, of requests and of responses, where filters stand so.
+/// The view of the first and the last element, of requests and of responses, with filters at these positions.
 fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) -> [Observed; 4] {
     let timeouts = Timeouts { total: Some(Interval::from_secs(9)), per_try: None, propagate: None };
     let policies = Policies { timeouts, ..Policies::default() };
@@ -86,7 +86,7 @@ fn derived_values_follow_edits() {
                 let behind = behind(message, nth);
                 last = last.also(behind.len(), &behind);
             }
-            // The server sends back what it got; responses pass the chain backwards.
+            // The server echoes its input; responses pass the chain backwards.
             let wanted = [first, last, last, last];
             let messages: Vec<Message> = sent.iter().cloned().map(Message::new).collect();
             for at in [&[][..], &[1], &[2], &[1, 2]] {
@@ -96,7 +96,7 @@ fn derived_values_follow_edits() {
     }
 }
 
-/// A user of 5 letters in place of 3; what is set goes behind what stays.
+/// A user of 5 letters in place of 3; an edited field moves behind the others.
 fn rewritten(nth: usize) -> Vec<u8> {
     let kept = item("", 7, &vec![b'x'; nth * 90]);
     [&kept[..], &item("bobby", 0, b"")].concat()

@@ -612,7 +612,7 @@ fn filter_leaves_streams_unchanged() {
     }
 }
 
-/// A filter must gather what it may send again, through any network, and lose nothing of it.
+/// A filter must gather a request that it may send again, through any network, and lose nothing of it.
 #[test]
 fn retried_call_arrives_whole() {
     for seed in 0..30 {

@@ -163,7 +163,7 @@ fn poll_effect_skips_quiet_time() {
     for with_timeout in [false, true] {
         let plan = Rig::new(1).plan(&jit(), vec![(counts(with_timeout), None)]);
         let (mut engine, mut pool, mut others) = (engine(&plan), pool(), pool());
-        // What is unknown about a table is checked once.
+        // A table without known times is checked once.
         let (end, mut n) = (START + Interval::from_secs(86_400), 0);
         let mut step = |engine: &mut PacketEngine| {
             while let Some(at) = engine.poll_effect().map(|(at, _)| at).filter(|at| *at <= end) {

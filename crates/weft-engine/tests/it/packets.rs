@@ -62,7 +62,7 @@ fn spread(text: &str) -> String {
     renamed.lines().map(line).collect::<String>().replace('@', "in")
 }
 
-/// A router's step: one hop less, and what has none left is dropped.
+/// A router's step: decrements the TTL, and drops frames without any left.
 pub(crate) fn ttl() -> String {
     element(
         "hop",
@@ -138,7 +138,7 @@ pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
     engine(&Rig::new(1).plan(backend, vec![(program(elements), None)]))
 }
 
-/// What became of each frame, and its bytes then.
+/// The disposition of each frame, with its bytes at that time.
 #[derive(Default)]
 pub(crate) struct Dispositions(Vec<(String, Vec<u8>)>);
 
@@ -346,7 +346,7 @@ fn formats_of_errors() -> Formats {
         line: 1,
     };
     let is = |n| Expr::Binary(BinaryOp::Eq, Box::new(Expr::Field(FieldId(1))), Box::new(Expr::Int(n)));
-    // Something, a number of some bits that says what it is, and the rest.
+    // Any bytes, a number of some bits that tells the type, and the rest.
     let header = |in_front: u64, bits: u8, behind: u64, next: Option<u64>| {
         let number = Field { width: Width::Bits { n: bits, little: false }, ..field(0) };
         Protocol {
@@ -411,7 +411,7 @@ fn program_on_fragments(elements: &[String]) -> ChainProgram {
     program_of(&format!("{text}{}", elements.concat()))
 }
 
-/// A packet of [`udp`] in pieces of so many bytes, the last with what is left.
+/// A packet of [`udp`] in fragments of that many bytes; the last one has the rest.
 fn fragments(packet: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
     let payload = &packet[34..];
     let piece = |(nth, piece): (usize, &[u8])| {
@@ -807,7 +807,7 @@ fn offloaded_checksum_follows_pseudo_header() {
                 set_input in6, v1\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("nat", body)]), pool());
     let mut bytes = packet(9);
-    // What a sender leaves: the sum of the pseudo header alone.
+    // The checksum that a sender leaves: the sum of the pseudo header alone.
     let pseudo = sum(&[&bytes[26..34], &[0, 17], &bytes[38..40]].concat());
     bytes[40..42].copy_from_slice(&pseudo.to_be_bytes());
     let mut frame = pool.take_filled(&bytes).expect("a buffer");
@@ -1189,7 +1189,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
     );
     for element in &mut chain.elements {
         let mut handlers = core::mem::take(&mut element.handlers);
-        // A frame is not written anew within a pass: nothing of it is derived from what was set.
+        // A frame is not reassembled within a pass: no value is derived from edited fields.
         let blocks = handlers.request.iter_mut().flat_map(|function| &mut function.blocks);
         for inst in blocks.flat_map(|block| &mut block.insts) {
             if let Op::Derived(id) = inst.op {

@@ -1,4 +1,4 @@
-//! Queues whose handlers are machine code do what the interpreted ones do.
+//! Compiled queues: machine code and interpreter agree.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

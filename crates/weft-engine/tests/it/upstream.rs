@@ -337,7 +337,7 @@ fn refused_call_is_resent_elsewhere() {
 fn unsent_call_is_resent() {
     let mut net = Net::new();
     (net.connections, net.connections_max) = (1, 1);
-    // What the network does not take waits in the node.
+    // Data that the network does not accept waits in the node.
     let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
         .network(Network { capacity_bytes: 2_000, latency_us: 50_000..=50_000, ..Network::default() })
         .server(CART, |_| echo())
@@ -619,7 +619,7 @@ fn long_streams_add_connections() {
         assert_eq!(world.answer(call).code(), Some(0));
         assert!(world.answer(call).took() < ms(3_500), "{}", world.answer(call).took());
     }
-    // Those beyond what the cluster makes by itself go with the streams that they were made for.
+    // Connections beyond those that the cluster always allows close with the streams that they were made for.
     assert_eq!(endpoint(&mut world).connections, 2);
     assert_eq!(world.engine().stats().upstream, weft_engine::stats::Connections { open: 2, total: 5 });
 }
