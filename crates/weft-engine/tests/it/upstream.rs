@@ -240,8 +240,8 @@ fn goaway_moves_new_calls() {
     }
 }
 
-/// If it failed, calls that a stopping server has not processed would fail or hang, though they can be resent. A request
-/// too long to be kept is reported to its client as refused, so that the client may retry.
+/// If it failed, calls that a stopping server has not processed would fail or hang, though they can be resent. A
+/// request too long to be kept is reported to its client as refused, so that the client may retry.
 #[test]
 fn goaway_resends_unprocessed_calls() {
     for text in [None, Some(reading_chain())] {
