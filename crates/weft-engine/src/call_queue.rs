@@ -3,7 +3,7 @@
 //! A queue belongs to a listener or to a cluster. Both come after the chain. A call waits in the queue of its listener,
 //! then in that of its cluster, and occupies a slot of each until it ends.
 //!
-//! Each worker has its own [`WorkerQueue`] for each call queue: the [`Queue`] of its program, with the waiting calls.
+//! Each worker has its own `WorkerQueue` for each call queue: the [`Queue`] of its program, with the waiting calls.
 //! The number of calls in flight and the time of the next call are common to all workers ([`SharedSlots`]). A worker
 //! takes a free slot if it has less than its share. Beyond its share it takes one only if no worker with less waits for
 //! one. So a worker with many clients does not block another one, and unused slots are available to all.
@@ -156,7 +156,7 @@ pub struct CallQueueStats {
 /// A call's slot in a call queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueSlot {
-    line: u32,
+    queue_id: u32,
     /// It waits under this handle; None: it has gone on, and occupies a slot.
     waits: Option<u32>,
 }
@@ -206,27 +206,29 @@ impl Engine {
     pub(crate) fn apply_call_queues(&mut self, now: Time, plan: &Plan, pools: &[Rc<Pool>]) {
         let mut before = core::mem::take(&mut self.call_queues);
         self.queues_of_listeners.clear();
-        for link in &plan.call_queues {
-            let is_same = |line: &WorkerQueue| {
-                line.plan.name == link.name && line.plan.of.slot_index() == link.of.slot_index()
+        for call_queue in &plan.call_queues {
+            let is_same = |worker_queue: &WorkerQueue| {
+                worker_queue.plan.name == call_queue.name
+                    && worker_queue.plan.of.slot_index() == call_queue.of.slot_index()
             };
-            let same = before.iter().find(|(_, line)| is_same(line)).map(|(id, _)| *id);
+            let same = before.iter().find(|(_, worker_queue)| is_same(worker_queue)).map(|(id, _)| *id);
             let id = same.unwrap_or(self.next_queue);
             // Each worker has its own queue, and each version may have a new one.
             let of_worker = hash::stream(self.config.seed, "call link", self.config.worker as u64);
             let of_link = hash::stream(of_worker, "id", id.into());
             let seed = |version| hash::stream(of_link, "version", version);
-            let mut line = match before.remove(&id) {
-                Some(line) => line,
+            let mut worker_queue = match before.remove(&id) {
+                Some(worker_queue) => worker_queue,
                 None => {
                     self.next_queue += 1;
-                    WorkerQueue::new(link, now, seed(0))
+                    WorkerQueue::new(call_queue, now, seed(0))
                 }
             };
-            line.replace(link, now, seed(plan.version));
-            line.share = link.concurrency.map_or(0, |n| u64::from(n).div_ceil(self.config.workers as u64));
-            self.call_queues.insert(id, line);
-            match link.of {
+            worker_queue.replace(call_queue, now, seed(plan.version));
+            worker_queue.share =
+                call_queue.concurrency.map_or(0, |n| u64::from(n).div_ceil(self.config.workers as u64));
+            self.call_queues.insert(id, worker_queue);
+            match call_queue.of {
                 QueueScope::Listener(at) => {
                     self.queues_of_listeners.insert(plan.listeners[at].name.clone(), id);
                 }
@@ -234,12 +236,12 @@ impl Engine {
             }
             self.pending.push_back(DeferredAction::CallQueue(id));
         }
-        for mut line in before.into_values() {
-            line.update_wait(false);
-            let place = line.plan.of.slot_index();
-            for (packet, _) in line.queue.take_all() {
-                if let Some(call) = line.take(packet.handle) {
-                    self.call_mut(call).queue_slots[place] = None;
+        for mut worker_queue in before.into_values() {
+            worker_queue.update_wait(false);
+            let slot = worker_queue.plan.of.slot_index();
+            for (packet, _) in worker_queue.queue.take_all() {
+                if let Some(call) = worker_queue.take(packet.handle) {
+                    self.call_mut(call).queue_slots[slot] = None;
                     self.pending.push_back(DeferredAction::Pass(call));
                 }
             }
@@ -260,9 +262,9 @@ impl Engine {
 
     /// Whether a call must wait before it enters these queues: one uses the length of its request, and more will be
     /// known about it. The call is dispatched again then.
-    pub(crate) fn needs_length_probe(&mut self, key: CallKey, lines: [Option<u32>; 2]) -> bool {
+    pub(crate) fn needs_length_probe(&mut self, key: CallKey, queues: [Option<u32>; 2]) -> bool {
         let asks = |id: &u32| self.call_queues.get(id).is_some_and(WorkerQueue::asks_for_remaining);
-        if !lines.iter().flatten().any(asks) {
+        if !queues.iter().flatten().any(asks) {
             return false;
         }
         let call = self.call_mut(key);
@@ -294,32 +296,32 @@ impl Engine {
     /// Enqueues a call that has reached a call queue. Returns whether it goes on at once, or has passed before. If not,
     /// it is dispatched later.
     pub(crate) fn enter_call_queue(&mut self, now: Time, key: CallKey, id: u32) -> bool {
-        let Some(line) = self.call_queues.get(&id) else { return true };
-        let place = line.plan.of.slot_index();
-        if self.call_mut(key).queue_slots[place].is_some() {
+        let Some(worker_queue) = self.call_queues.get(&id) else { return true };
+        let slot = worker_queue.plan.of.slot_index();
+        if self.call_mut(key).queue_slots[slot].is_some() {
             return true;
         }
         let packet = self.describe_call(now, key, id);
-        let Some(line) = self.call_queues.get_mut(&id) else { return true };
-        let handle = line.store(key);
-        line.counts.arrived += 1;
-        line.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
-        self.call_mut(key).queue_slots[place] = Some(QueueSlot { line: id, waits: Some(handle) });
+        let Some(worker_queue) = self.call_queues.get_mut(&id) else { return true };
+        let handle = worker_queue.store(key);
+        worker_queue.counts.arrived += 1;
+        worker_queue.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
+        self.call_mut(key).queue_slots[slot] = Some(QueueSlot { queue_id: id, waits: Some(handle) });
         self.pump(now, id, Some(key), false);
-        self.call_mut(key).queue_slots[place].is_some_and(|at| at.waits.is_none())
+        self.call_mut(key).queue_slots[slot].is_some_and(|at| at.waits.is_none())
     }
 
     /// A call is over: frees its slot, or removes it from the queue.
     pub(crate) fn leave_call_queue(&mut self, now: Time, at: QueueSlot) {
-        let Some(line) = self.call_queues.get_mut(&at.line) else { return };
+        let Some(worker_queue) = self.call_queues.get_mut(&at.queue_id) else { return };
         match at.waits {
-            Some(handle) => line.leave(handle, nanos(now)),
+            Some(handle) => worker_queue.leave(handle, nanos(now)),
             None => {
-                line.n_own -= 1;
-                line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+                worker_queue.n_own -= 1;
+                worker_queue.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        self.pending.push_back(DeferredAction::CallQueue(at.line));
+        self.pending.push_back(DeferredAction::CallQueue(at.queue_id));
     }
 
     /// Calls may go on again.
@@ -329,10 +331,10 @@ impl Engine {
 
     /// A timer of a call queue or of its program has fired.
     pub(crate) fn call_queue_timeout(&mut self, now: Time, id: u32) {
-        let Some(line) = self.call_queues.get_mut(&id) else { return };
-        line.timer = None;
-        line.note(nanos(now), &QueueEvent::Timeout);
-        line.queue.handle_timeout(nanos(now));
+        let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
+        worker_queue.timer = None;
+        worker_queue.note(nanos(now), &QueueEvent::Timeout);
+        worker_queue.queue.handle_timeout(nanos(now));
         self.pump(now, id, None, false);
     }
 
@@ -358,56 +360,57 @@ impl Engine {
 
     pub(crate) fn call_queue_stats(&self) -> Vec<CallQueueStats> {
         let plan = &self.active.plan;
-        let of = |line: &WorkerQueue| match line.plan.of {
+        let of = |worker_queue: &WorkerQueue| match worker_queue.plan.of {
             QueueScope::Listener(at) => plan.listeners[at].name.clone(),
             QueueScope::Cluster(at) => plan.clusters[at].name.clone(),
         };
-        self.call_queues.values().map(|line| line.stats(of(line))).collect()
+        self.call_queues.values().map(|worker_queue| worker_queue.stats(of(worker_queue))).collect()
     }
 
     /// Releases the calls that may go on. `entering` is reported by its state, others later. `freed`: this worker has a
     /// free slot.
     fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
-        let Some(line) = self.call_queues.get_mut(&id) else { return };
-        let (mut until, mut passed) = (None, core::mem::take(&mut line.passed));
-        let (was_blocked, had_turn) = (line.is_blocked, line.turn.is_some());
+        let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
+        let (mut until, mut passed) = (None, core::mem::take(&mut worker_queue.passed));
+        let (was_blocked, had_turn) = (worker_queue.is_blocked, worker_queue.turn.is_some());
         loop {
-            let stop = line.serve(nanos(now), &mut passed);
+            let stop = worker_queue.serve(nanos(now), &mut passed);
             let is_full = matches!(stop, Some(Stop::Full));
             until = if let Some(Stop::Until(at)) = stop { Some(at) } else { until };
             // A slot that became free before other workers could see this one wait is found in the next round.
-            if !line.update_wait(is_full) {
+            if !worker_queue.update_wait(is_full) {
                 break;
             }
         }
-        let has_room = freed || was_blocked && !line.is_blocked || had_turn && line.turn.is_none();
-        if has_room && self.config.workers > 1 && line.blocks_other_workers() {
+        let has_room =
+            freed || was_blocked && !worker_queue.is_blocked || had_turn && worker_queue.turn.is_none();
+        if has_room && self.config.workers > 1 && worker_queue.blocks_other_workers() {
             self.actions.push_back(Action::Wake);
         }
-        let timeout = [until, line.queue.poll_timeout()].into_iter().flatten().min();
-        let is_set = line.timer.is_some_and(|(at, _)| timeout.is_some_and(|wanted| at <= wanted));
+        let timeout = [until, worker_queue.queue.poll_timeout()].into_iter().flatten().min();
+        let is_set = worker_queue.timer.is_some_and(|(at, _)| timeout.is_some_and(|wanted| at <= wanted));
         if let Some(at) = timeout.filter(|_| !is_set) {
             let timer = self.timers.set(Time(at as i64), Timer::CallQueue(id));
-            if let Some((_, earlier)) = line.timer.replace((at, timer)) {
+            if let Some((_, earlier)) = worker_queue.timer.replace((at, timer)) {
                 self.timers.cancel(earlier);
             }
         }
-        let place = line.plan.of.slot_index();
-        while let Some((call, dropped)) = line.next_dropped() {
+        let slot = worker_queue.plan.of.slot_index();
+        while let Some((call, dropped)) = worker_queue.next_dropped() {
             if let Some(state) = self.calls.get_mut(call) {
-                state.queue_slots[place] = None;
+                state.queue_slots[slot] = None;
             }
-            self.pending.push_back(DeferredAction::Drop(call, Rc::clone(&line.name), dropped.line));
+            self.pending.push_back(DeferredAction::Drop(call, Rc::clone(&worker_queue.name), dropped.line));
         }
         for key in passed.drain(..) {
             if let Some(call) = self.calls.get_mut(key) {
-                call.queue_slots[place] = Some(QueueSlot { line: id, waits: None });
+                call.queue_slots[slot] = Some(QueueSlot { queue_id: id, waits: None });
             }
             if entering != Some(key) {
                 self.pending.push_back(DeferredAction::Pass(key));
             }
         }
-        line.passed = passed;
+        worker_queue.passed = passed;
     }
 
     /// The queue's view of a call.
@@ -783,7 +786,7 @@ mod tests {
     const NOW: u64 = 1_000_000_000;
 
     /// A call queue with four slots and a FIFO program.
-    fn link() -> Arc<CallQueue> {
+    fn call_queue() -> Arc<CallQueue> {
         let level = Level {
             name: "fifo".to_owned(),
             partitions: Partitions::One,
@@ -811,7 +814,7 @@ mod tests {
     }
 
     /// The queue of one of two workers, with waiting calls.
-    fn line(link: &Arc<CallQueue>, n_calls: usize) -> WorkerQueue {
+    fn worker_queue(plan: &Arc<CallQueue>, n_calls: usize) -> WorkerQueue {
         let cluster = Arc::new(Cluster {
             name: "c".to_owned(),
             endpoints: Vec::new(),
@@ -823,7 +826,7 @@ mod tests {
         let (pool, headers) =
             (Rc::new(Pool::new(cluster, Vec::new(), 0, 0)), ResponseCache::default().response());
         let mut calls = Slab::new();
-        let mut line = WorkerQueue { share: 2, ..WorkerQueue::new(link, Time(0), 1) };
+        let mut worker_queue = WorkerQueue { share: 2, ..WorkerQueue::new(plan, Time(0), 1) };
         for id in 0..n_calls {
             let call = calls.insert(Call::new(
                 id as u64,
@@ -833,30 +836,30 @@ mod tests {
                 Rc::clone(&headers),
                 1,
             ));
-            let handle = u64::from(line.store(call));
-            line.queue.enqueue(&Packet { handle, len: CALL_BYTES, ..Packet::default() }, 0);
+            let handle = u64::from(worker_queue.store(call));
+            worker_queue.queue.enqueue(&Packet { handle, len: CALL_BYTES, ..Packet::default() }, 0);
         }
-        line
+        worker_queue
     }
 
     /// Releases the calls that may go on; returns their number.
-    fn serve(line: &mut WorkerQueue) -> usize {
+    fn serve(worker_queue: &mut WorkerQueue) -> usize {
         let mut passed = Vec::new();
-        let stop = line.serve(NOW, &mut passed);
-        line.update_wait(matches!(stop, Some(Stop::Full)));
+        let stop = worker_queue.serve(NOW, &mut passed);
+        worker_queue.update_wait(matches!(stop, Some(Stop::Full)));
         passed.len()
     }
 
-    fn end_one(line: &mut WorkerQueue) {
-        line.n_own -= 1;
-        line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+    fn end_one(worker_queue: &mut WorkerQueue) {
+        worker_queue.n_own -= 1;
+        worker_queue.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// If it failed, the calls of one worker would wait forever while another's go on, or slots would stay unused.
     #[test]
     fn workers_share_all_slots() {
-        let link = link();
-        let (mut busy, mut other) = (line(&link, 50), line(&link, 3));
+        let plan = call_queue();
+        let (mut busy, mut other) = (worker_queue(&plan, 50), worker_queue(&plan, 3));
         assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "slots that no other worker uses");
         assert!(other.turn.is_some() && busy.is_blocked && busy.turn.is_none());
         end_one(&mut busy);
@@ -873,28 +876,32 @@ mod tests {
         end_one(&mut other);
         end_one(&mut other);
         assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "no call waits at the other");
-        assert_eq!(link.shared.in_flight.load(Ordering::SeqCst), 4);
+        assert_eq!(plan.shared.in_flight.load(Ordering::SeqCst), 4);
         let of = |of: &AtomicU64| of.load(Ordering::SeqCst);
-        assert_eq!((of(&link.shared.blocked), of(&link.shared.turns) - of(&link.shared.over)), (1, 0));
+        assert_eq!((of(&plan.shared.blocked), of(&plan.shared.turns) - of(&plan.shared.over)), (1, 0));
     }
 
     /// If it failed with more workers than slots, the workers with a slot would keep it while calls wait elsewhere.
     #[test]
     fn fewer_slots_than_workers_rotate() {
-        let link = link();
-        let mut lines: Vec<WorkerQueue> =
-            (0..7).map(|_| WorkerQueue { share: 1, ..line(&link, 12) }).collect();
-        let mut passed: Vec<usize> = lines.iter_mut().map(serve).collect();
+        let plan = call_queue();
+        let mut queues: Vec<WorkerQueue> =
+            (0..7).map(|_| WorkerQueue { share: 1, ..worker_queue(&plan, 12) }).collect();
+        let mut passed: Vec<usize> = queues.iter_mut().map(serve).collect();
         assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "slots that no other worker uses");
         let mut rng = Rng::from_seed(1);
         for _ in 0..60 {
-            let busy: Vec<usize> = (0..7).filter(|at| lines[*at].n_own > 0).collect();
-            assert_eq!(lines.iter().map(|line| line.n_own).sum::<u64>(), 4, "no place is left unused");
+            let busy: Vec<usize> = (0..7).filter(|at| queues[*at].n_own > 0).collect();
+            assert_eq!(
+                queues.iter().map(|worker_queue| worker_queue.n_own).sum::<u64>(),
+                4,
+                "no slot stays unused"
+            );
             let ends = rng.pick(&busy);
-            end_one(&mut lines[ends]);
+            end_one(&mut queues[ends]);
             // The worker that freed the slot sees it first, then all look.
             for at in (ends..ends + 7).map(|at| at % 7) {
-                passed[at] += serve(&mut lines[at]);
+                passed[at] += serve(&mut queues[at]);
             }
         }
         assert!(passed.iter().all(|passed| (7..=12).contains(passed)), "{passed:?}");

@@ -231,7 +231,7 @@ impl Engine {
         engine
     }
 
-    /// Applies a new plan: it applies to calls that start from now on. Open calls end under their own plan.
+    /// Applies a new plan to calls that start from now on. Open calls finish under their own plan.
     pub fn apply(&mut self, now: Time, plan: Arc<Plan>) {
         let worker = self.config.worker;
         let chains = ActiveChain::all(&plan.chains, worker, &self.active.chains);
@@ -413,7 +413,7 @@ impl Engine {
         self.run_pending(now);
     }
 
-    /// The endpoint has no longer the address of this connection: its calls end there, and it takes no further ones.
+    /// The endpoint no longer has the address of this connection: it finishes its calls and takes no further ones.
     pub fn handle_moved(&mut self, now: Time, conn: ConnId) {
         self.drain_upstream(now, conn.into());
         self.run_pending(now);
@@ -565,7 +565,7 @@ impl Engine {
             }
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
-            Timer::CallQueue(line) => self.call_queue_timeout(now, line),
+            Timer::CallQueue(id) => self.call_queue_timeout(now, id),
             Timer::Waiting(endpoint) => self.watch_waiting(now, endpoint),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
             Timer::Housekeeping => {

@@ -8,8 +8,8 @@
 //! Compiled code is not affected: it finds tables through its [`State`].
 //!
 //! **Age.** In a table with a TTL, rows that are too old are removed ([`StateStore::expired`]). With `TTL ON ACCESS`
-//! each worker notes reads in its own copy, so the last read of a row is the later one of both copies. Both have the
-//! time of insertion, except for rows of the program's text, which at first only one has.
+//! each worker notes reads in its own copy. So the last read of a row is the later one of both. Both have the time of
+//! insertion, except for rows of the program's text, which at first only one has.
 //!
 //! **Updates of the program.** Rows of its text follow the text; rows that were added, changed or removed at run time
 //! stay as they are (`merged`). If the text of a table has not changed, the table is kept with its matchers.

@@ -1,8 +1,8 @@
 //! The state of chains on one node, carried by name from version to version.
 //!
 //! A table is identified by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*:
-//! its programs are bound one by one, and it is committed only when it is published. Existing tables are reused: new
-//! columns are added beside the old ones (rows never move, and code of the old version is not disturbed), removed
+//! its programs are bound one by one, and it is committed only when it is published. Existing tables are reused. New
+//! columns are added beside the old ones: rows never move, and code of the old version is not disturbed. Removed
 //! columns stay unused, and new limits apply from the commit on. Tables of the controller follow the text and keep rows
 //! that were added at run time ([`crate::rules`]). State that the new version does not use is dropped, and state that
 //! cannot be carried over is refused.

@@ -28,11 +28,11 @@ impl Engine {
         }
         call.phase = Phase::AwaitUpstream;
         let of_cluster = call.pool.call_queue.get();
-        let lines = [self.queue_of_listener(key), of_cluster];
-        if self.needs_length_probe(key, lines) {
+        let queues = [self.queue_of_listener(key), of_cluster];
+        if self.needs_length_probe(key, queues) {
             return;
         }
-        if !lines.into_iter().flatten().all(|line| self.enter_call_queue(now, key, line)) {
+        if !queues.into_iter().flatten().all(|id| self.enter_call_queue(now, key, id)) {
             return;
         }
         let call = self.calls.get_mut(key).expect("it has not ended");

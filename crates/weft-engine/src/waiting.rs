@@ -1,7 +1,7 @@
 //! Calls that wait for a stream to one endpoint: FIFO per client, round robin between clients.
 //!
-//! A client is a downstream connection. A client with a thousand waiting calls gets one stream per round, as does a
-//! client with one call, so that no call waits longer than a round for other clients.
+//! A client is a downstream connection. A client gets one stream per round, whether it has one waiting call or a
+//! thousand. So no call waits longer than a round for other clients.
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;
@@ -49,20 +49,20 @@ impl WaitingCalls {
 
     /// Adds a call behind the others of its client.
     pub(crate) fn push(&mut self, waiter: Waiter) {
-        let line = self.queues.entry(waiter.client).or_default();
-        if line.is_empty() {
+        let queue = self.queues.entry(waiter.client).or_default();
+        if queue.is_empty() {
             self.turns.push_back(waiter.client);
         }
-        line.push_back(waiter);
+        queue.push_back(waiter);
         self.len += 1;
     }
 
     /// Takes the next call.
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
         let client = self.turns.pop_front()?;
-        let line = self.queues.get_mut(&client).expect("a client that has a turn has calls");
-        let waiter = line.pop_front().expect("a line has calls");
-        if line.is_empty() {
+        let queue = self.queues.get_mut(&client).expect("a client that has a turn has calls");
+        let waiter = queue.pop_front().expect("a queue has calls");
+        if queue.is_empty() {
             self.queues.remove(&client);
         } else {
             self.turns.push_back(client);
@@ -73,38 +73,38 @@ impl WaitingCalls {
 
     /// Puts the call that was taken last back as the next.
     pub(crate) fn put_back(&mut self, waiter: Waiter) {
-        let line = self.queues.entry(waiter.client).or_default();
-        if !line.is_empty() {
+        let queue = self.queues.entry(waiter.client).or_default();
+        if !queue.is_empty() {
             // Its client moved to the end.
             let at = self.turns.iter().rposition(|client| *client == waiter.client);
             self.turns.remove(at.expect("a client that has calls has a turn"));
         }
         self.turns.push_front(waiter.client);
-        line.push_front(waiter);
+        queue.push_front(waiter);
         self.len += 1;
     }
 
     /// Takes the last call of the client with the most calls, if it has at least two more than this one.
     pub(crate) fn displace(&mut self, for_client: Option<ConnKey>) -> Option<Waiter> {
         let own = self.queues.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
-        let (client, line) = self.queues.iter_mut().max_by_key(|(_, line)| line.len())?;
-        if line.len() < own + 2 {
+        let (client, queue) = self.queues.iter_mut().max_by_key(|(_, queue)| queue.len())?;
+        if queue.len() < own + 2 {
             return None;
         }
-        let (waiter, client) = (line.pop_back(), *client);
-        assert!(self.queues.get(&client).is_some_and(|line| !line.is_empty()), "it had two at least");
+        let (waiter, client) = (queue.pop_back(), *client);
+        assert!(self.queues.get(&client).is_some_and(|queue| !queue.is_empty()), "it had two at least");
         self.len -= 1;
         waiter
     }
 
     /// Keeps the calls for which `keeps` is true.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
-        self.queues.retain(|_, line| {
-            line.retain(&mut keeps);
-            !line.is_empty()
+        self.queues.retain(|_, queue| {
+            queue.retain(&mut keeps);
+            !queue.is_empty()
         });
-        let lines = &self.queues;
-        self.turns.retain(|client| lines.contains_key(client));
+        let queues = &self.queues;
+        self.turns.retain(|client| queues.contains_key(client));
         self.len = self.queues.values().map(VecDeque::len).sum();
     }
 
@@ -112,8 +112,8 @@ impl WaitingCalls {
     pub(crate) fn take_older(&mut self, since: Time) -> Vec<Waiter> {
         let mut older = Vec::new();
         // Later calls of a queue have waited less.
-        for line in self.queues.values_mut() {
-            while let Some(waiter) = line.pop_front_if(|waiter| waiter.since <= since) {
+        for queue in self.queues.values_mut() {
+            while let Some(waiter) = queue.pop_front_if(|waiter| waiter.since <= since) {
                 older.push(waiter);
             }
         }
@@ -124,7 +124,7 @@ impl WaitingCalls {
 
     /// When the longest-waiting call started to wait.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.queues.values().filter_map(|line| Some(line.front()?.since)).min()
+        self.queues.values().filter_map(|queue| Some(queue.front()?.since)).min()
     }
 
     /// Takes all calls, in round-robin order.

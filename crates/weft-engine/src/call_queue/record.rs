@@ -30,38 +30,40 @@ impl Engine {
         limits: Limits,
         taken: &Arc<SharedUsage>,
     ) -> Option<bool> {
-        let line = self.call_queues.values_mut().find(|line| line.plan.name == name)?;
-        if line.recorder.is_some() {
+        let worker_queue =
+            self.call_queues.values_mut().find(|worker_queue| worker_queue.plan.name == name)?;
+        if worker_queue.recorder.is_some() {
             return Some(false);
         }
-        line.recorder = Some(Box::new(QueueRecorder::of(line, nanos(now), limits, taken)));
+        worker_queue.recorder = Some(Box::new(QueueRecorder::of(worker_queue, nanos(now), limits, taken)));
         Some(true)
     }
 
     /// The progress of all recordings, by the names of the call queues.
     pub fn call_queue_recordings(&self, now: Time) -> Vec<(String, RecordingProgress)> {
-        let progress = |line: &WorkerQueue| {
-            let recorder = line.recorder.as_ref()?;
-            Some((line.plan.name.clone(), recorder.recorder.progress(nanos(now))))
+        let progress = |worker_queue: &WorkerQueue| {
+            let recorder = worker_queue.recorder.as_ref()?;
+            Some((worker_queue.plan.name.clone(), recorder.recorder.progress(nanos(now))))
         };
         self.call_queues.values().filter_map(progress).collect()
     }
 
     /// Takes this worker's recording of a call queue, and stops it.
     pub fn take_call_queue_recording(&mut self, name: &str) -> Option<Recorder> {
-        let line = self.call_queues.values_mut().find(|line| line.plan.name == name)?;
-        line.recorder.take().map(|recorder| recorder.recorder)
+        let worker_queue =
+            self.call_queues.values_mut().find(|worker_queue| worker_queue.plan.name == name)?;
+        worker_queue.recorder.take().map(|recorder| recorder.recorder)
     }
 }
 
 impl QueueRecorder {
     /// A recorder for a queue in its current state.
-    fn of(line: &WorkerQueue, now_ns: u64, limits: Limits, taken: &Arc<SharedUsage>) -> Self {
-        let recorder = Recorder::resuming(now_ns, &line.queue.snapshot(), limits).sharing(taken);
+    fn of(worker_queue: &WorkerQueue, now_ns: u64, limits: Limits, taken: &Arc<SharedUsage>) -> Self {
+        let recorder = Recorder::resuming(now_ns, &worker_queue.queue.snapshot(), limits).sharing(taken);
         let mut recorder = Self { recorder, numbers: Vec::new(), n: 0 };
-        for handle in line.queue.waiting() {
+        for handle in worker_queue.queue.waiting() {
             recorder.number(handle as u32);
-            if line.calls[handle as usize].is_none() {
+            if worker_queue.calls[handle as usize].is_none() {
                 recorder.left(handle as u32, now_ns);
             }
         }

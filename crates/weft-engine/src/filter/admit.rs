@@ -163,18 +163,18 @@ impl Engine {
     }
 
     fn pass_order(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
-        let (Some(lines), Some(order)) = (&active.filter.state.orders, active.policies().order) else {
+        let (Some(orders), Some(order)) = (&active.filter.state.orders, active.policies().order) else {
             return Step::On;
         };
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         let at = active.filter.state.stand_in(active.filter.key(&filtered.keys, order.key));
         // Only a call that may wait gets a ticket: otherwise those behind it would wait forever.
-        let counts = !lines.is_free(now, at);
+        let counts = !orders.is_free(now, at);
         if counts && !self.may_wait_for_others(key, active, order.waiting_max) {
             return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
         }
-        let ticket = lines.join(now, at);
-        let is_up = lines.is_up(now, ticket);
+        let ticket = orders.join(now, at);
+        let is_up = orders.is_up(now, ticket);
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         filtered.admission.ticket = Some(ticket);
         if is_up {
@@ -223,8 +223,8 @@ impl Engine {
         at: u64,
         ticket: Option<Ticket>,
     ) -> Step {
-        let line = self.waiters.0.entry((active.filter.id, at)).or_default();
-        line.push_back(Waiter { call, filter: Rc::clone(active), ticket });
+        let queue = self.waiters.0.entry((active.filter.id, at)).or_default();
+        queue.push_back(Waiter { call, filter: Rc::clone(active), ticket });
         // Another worker may have finished before it could see this one wait.
         self.wake(now, (active.filter.id, at));
         Step::Wait
@@ -268,27 +268,27 @@ impl Engine {
 
     /// Continues with calls whose wait is over.
     fn wake(&mut self, now: Time, at: (u32, u64)) {
-        let Some(mut line) = self.waiters.0.remove(&at) else { return };
-        while let Some(first) = line.front() {
+        let Some(mut queue) = self.waiters.0.remove(&at) else { return };
+        while let Some(first) = queue.front() {
             let state = &first.filter.filter.state;
             let is_gone = self.calls.get(first.call).is_none();
             let is_over = match (first.ticket, &state.orders, &state.call_ids) {
-                (Some(ticket), Some(lines), _) => lines.is_up(now, ticket),
+                (Some(ticket), Some(orders), _) => orders.is_up(now, ticket),
                 (None, _, Some(known)) => is_gone || self.is_settled(now, first.call, known),
                 _ => true,
             };
             if !is_over {
                 break;
             }
-            let waiter = line.pop_front().expect("there is a first");
+            let waiter = queue.pop_front().expect("there is a first");
             if !is_gone {
                 self.pending.push_back(DeferredAction::Admit(waiter.call));
-            } else if let (Some(ticket), Some(lines)) = (waiter.ticket, &waiter.filter.filter.state.orders) {
-                lines.leave(now, ticket);
+            } else if let (Some(ticket), Some(orders)) = (waiter.ticket, &waiter.filter.filter.state.orders) {
+                orders.leave(now, ticket);
             }
         }
-        if !line.is_empty() {
-            self.waiters.0.insert(at, line);
+        if !queue.is_empty() {
+            self.waiters.0.insert(at, queue);
         }
     }
 
@@ -310,7 +310,7 @@ impl Engine {
             match pending {
                 DeferredAction::Admit(call) => self.end_wait(now, call),
                 DeferredAction::Try(call) => self.begin_try(now, call),
-                DeferredAction::CallQueue(line) => self.call_queue_resumed(now, line),
+                DeferredAction::CallQueue(id) => self.call_queue_resumed(now, id),
                 DeferredAction::Pass(call) => self.dequeue_call(now, call),
                 DeferredAction::Drop(call, link, line) => self.drop_queued_call(now, call, link, line),
             }
@@ -350,10 +350,10 @@ impl Engine {
             let sample = sample(congestion.errors, status, now - filtered.sent);
             state.limit(|limit| limit.leave(now, &congestion, filtered.sent, sample));
         }
-        if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.orders, policies.order) {
+        if let (Some(ticket), Some(orders), Some(order)) = (held.ticket, &state.orders, policies.order) {
             // If it is not its turn yet, its entry among the waiters handles it.
-            if lines.is_up(now, ticket) {
-                lines.leave(now, ticket);
+            if orders.is_up(now, ticket) {
+                orders.leave(now, ticket);
                 let at = state.stand_in(active.filter.key(&filtered.keys, order.key));
                 self.wake_all(now, &active, at);
             }

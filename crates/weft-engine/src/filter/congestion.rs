@@ -10,7 +10,7 @@ const LONG_SHARE: f64 = 1.0 / 600.0;
 const STEP: f64 = 0.2;
 /// GRADIENT at most halves the limit.
 const GRADIENT_MIN: f64 = 0.5;
-/// If calls are faster than this fraction of the long-term mean, the mean is reduced quickly.
+/// If the long-term mean exceeds the duration of a call by this factor, the mean is reduced quickly.
 const RECOVERED: f64 = 2.0;
 const RECOVERY: f64 = 0.95;
 

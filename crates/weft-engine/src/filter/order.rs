@@ -99,27 +99,27 @@ mod tests {
     #[test]
     fn order_queues_are_per_key() {
         // If it failed, calls of one key would take effect in another order than they were made.
-        let lines = OrderQueues::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
+        let orders = OrderQueues::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
         let now = Time(5);
-        let (first, second, other) = (lines.join(now, 1), lines.join(now, 1), lines.join(now, 2));
-        assert!(lines.is_up(now, first) && lines.is_up(now, other));
-        assert!(!lines.is_up(now, second));
-        lines.leave(now, first);
-        assert!(lines.is_up(now, second));
+        let (first, second, other) = (orders.join(now, 1), orders.join(now, 1), orders.join(now, 2));
+        assert!(orders.is_up(now, first) && orders.is_up(now, other));
+        assert!(!orders.is_up(now, second));
+        orders.leave(now, first);
+        assert!(orders.is_up(now, second));
     }
 
     #[test]
     fn evicted_order_queue_frees_its_calls() {
         // Otherwise it would wait for a number that never comes up.
-        let lines = OrderQueues::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
-        let (_, second) = (lines.join(Time(1), 1), lines.join(Time(1), 1));
+        let orders = OrderQueues::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
+        let (_, second) = (orders.join(Time(1), 1), orders.join(Time(1), 1));
         for key in 2..5000 {
-            lines.join(Time(key as i64), key);
+            orders.join(Time(key as i64), key);
         }
-        assert!(lines.is_up(Time(9000), second));
-        let anew = lines.join(Time(9000), 1);
-        assert!(lines.is_up(Time(9000), anew) && lines.is_up(Time(9000), second));
-        lines.leave(Time(9001), second);
-        assert!(!lines.is_up(Time(9001), lines.join(Time(9001), 1)));
+        assert!(orders.is_up(Time(9000), second));
+        let anew = orders.join(Time(9000), 1);
+        assert!(orders.is_up(Time(9000), anew) && orders.is_up(Time(9000), second));
+        orders.leave(Time(9001), second);
+        assert!(!orders.is_up(Time(9001), orders.join(Time(9001), 1)));
     }
 }

@@ -92,7 +92,7 @@ impl Ejections {
     }
 }
 
-/// The most endpoints that may be ejected at once: all but one, and of two at least one.
+/// The most endpoints that may be ejected at once: at most all but one; at least one if there are two.
 pub(super) fn ejected_max(outlier: &Outlier, n_endpoints: usize) -> usize {
     let share = (n_endpoints as f64 * outlier.ejected_max_percent / 100.0) as usize;
     share.max(1).min(n_endpoints.saturating_sub(1))

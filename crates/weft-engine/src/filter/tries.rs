@@ -396,7 +396,7 @@ impl Engine {
     }
 
     /// RELIABILITY AT LEAST ONCE: a call that was sent continues without its caller. Otherwise the caller would repeat
-    /// it while the first takes effect. A call without chain and caller takes its place at the filter, with the time of
+    /// it while the first takes effect. A call without chain and caller takes its place at the filter. Its time is
     /// TIMEOUT TOTAL, or else the time for which its answer would be kept.
     fn detach(&mut self, now: Time, call: &Call, mut filtered: Box<FilteredCall>) {
         filtered.end_waiting();

@@ -373,8 +373,8 @@ impl Code {
         Fragment::in_tunnels(frame, carrier?, port, begins, tunnels)
     }
 
-    /// The fragment that tunnels carry in a frame with these slots, which arrived at this port, and the number of
-    /// tunnels around it, greater than `known`.
+    /// The fragment that tunnels carry in a frame with these slots, and the number of tunnels around it, greater than
+    /// `known`. The frame arrived at this port.
     #[cold]
     pub(super) fn carried_in(
         &self,
@@ -388,8 +388,8 @@ impl Code {
         Some((self.in_tunnels(depth, (slots, present), frame, port, begins)?, depth))
     }
 
-    /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later
-    /// fragments inherit from the first. None if it is no fragment, or if nothing is inherited.
+    /// The fragment that a frame with these slots is, or that a tunnel in it carries; and the inputs that later
+    /// fragments inherit. None if it is no fragment, or if nothing is inherited.
     pub(super) fn fragment_in(
         &self,
         slots: &[Slot],
@@ -887,7 +887,7 @@ fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = 
 }
 
 impl Ends {
-    /// Counts a frame. There are at most as many entries as the program has lines that end frames, times statuses.
+    /// Counts a frame. The program's lines that end frames, and their statuses, bound the number of entries.
     pub(super) fn count(&mut self, element: u16, line: u32, how: EndKind) {
         let is_it = |(e, l, h, _): &(u16, u32, EndKind, u64)| (*e, *l, *h) == (element, line, how);
         if !self.all.get(self.last).is_some_and(is_it) {

@@ -1,8 +1,8 @@
 //! Virtual reassembly: tracks the fragments of IP packets until the whole packet has passed.
 //!
 //! Only the first fragment of a packet has ports and flags. If a chain reads them, the engine keeps the bytes of the
-//! first fragment, and each later fragment inherits the inputs that the parser finds in them. It passes the chain as if
-//! it had the header itself. A fragment that arrives before the first one waits for it. Nothing is reassembled: each
+//! first fragment. Each later fragment inherits the inputs that the parser finds there. It passes the chain as if it
+//! had the header itself. A fragment that arrives before the first one waits for it. Nothing is reassembled: each
 //! fragment leaves as it arrived.
 //!
 //! Fragments inside tunnels are tracked in the same way, if a chain reads what is behind. Programs define tunnels, so

@@ -3,8 +3,8 @@
 //! The reader is the parser of a chain, compiled for these fields alone. A number is a word. A byte run (an address) is
 //! hashed. A field that the frame lacks is 0; in a malformed frame all fields are 0.
 //!
-//! A later fragment has its own IP header, and takes the fields behind it from the first fragment of its packet, if
-//! that has arrived at the link before. It does not wait for the first one, and overlaps are not checked: chains do
+//! A later fragment has its own IP header. It takes the fields behind that from the first fragment of its packet, if
+//! that one has arrived at the link before. It does not wait for the first one, and overlaps are not checked: chains do
 //! that.
 
 use super::fragments::FirstFragments;

@@ -563,8 +563,8 @@ impl PacketEngine {
         self.rows_lost += n as u64;
     }
 
-    /// The number of frames that wait for the end of their DELAY, for the first fragment of their packet, or at an
-    /// element that holds them.
+    /// The number of waiting frames: for the end of their DELAY, for the first fragment of their packet, or held by an
+    /// element.
     pub fn held(&self) -> usize {
         self.delayed() + self.holds.len() + self.fragments.waiting()
     }
@@ -889,8 +889,8 @@ impl PacketEngine {
     }
 
     /// Both phases at once, for the first `n` frames of a batch, which all take one chain. Each frame is parsed, passes
-    /// and leaves before the next one, until a frame is malformed or its outcome has more than an egress and edits.
-    /// That frame is completed, too.
+    /// and leaves before the next one. It stops after a frame that is malformed, or whose outcome has more than an
+    /// egress and edits; that frame is completed, too.
     fn run_fused(&mut self, now: Time, first: Pass, n: usize, frames: &mut Vec<Frame>, pool: &mut Pool) {
         let Pass { port, at, .. } = first;
         let name = self.plan.ports[usize::from(port)].as_bytes();

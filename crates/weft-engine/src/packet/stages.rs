@@ -250,8 +250,7 @@ impl PacketEngine {
         self.apply_verdict(pass, frame, pool, watch);
     }
 
-    /// Cuts a frame that has passed a stage, if it is a GSO frame or must be fragmented, and runs each packet through
-    /// the remaining stages.
+    /// Cuts a GSO frame, or a frame to be fragmented, after a stage, and runs each packet through the remaining stages.
     fn run_stages_in_parts(
         &mut self,
         now: Time,

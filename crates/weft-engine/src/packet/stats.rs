@@ -110,8 +110,8 @@ pub enum DropReason {
     HeldTooMany,
     /// An element has held it [`super::HOLD_TIMES_MAX`] times.
     HeldTooLong,
-    /// A new value has another length than the field, or the frame is too long for a length in its new headers, and
-    /// several statements may be the cause. If it is one, [`EndKind::LengthMismatch`] of its element counts the frame.
+    /// A new value has another length than the field, or the frame is too long for a length in its new headers. Several
+    /// statements may be the cause; if it is one, [`EndKind::LengthMismatch`] of its element counts the frame.
     LengthMismatch,
     /// No buffer has room for the new headers.
     NoRoom,

@@ -1,6 +1,6 @@
 //! Queues that are one FIFO, as most are: the packets are in a ring.
 //!
-//! The node's record holds the first slot and the slot behind the last, so that enqueue and dequeue are one step each,
+//! The node's record holds the first slot and the slot behind the last. So enqueue and dequeue are one step each,
 //! without links between neighbours. One number combines all checks at enqueue: the room that is left. It is zero if
 //! each packet needs more work than to be appended.
 

@@ -206,9 +206,9 @@ pub struct Counts {
     pub dropped_enqueue: u64,
     /// Packets that ON DEQUEUE dropped.
     pub dropped_dequeue: u64,
-    /// Packets that a limit dropped, or that had no buffer ([`Queue::note_refused`]).
+    /// Packets that a limit dropped, or that had no buffer ([`Queue::count_refused`]).
     pub dropped_overflow: u64,
-    /// Packets that left the queue while there was no device to send them ([`Queue::note_lost`]).
+    /// Packets that left the queue while there was no device to send them ([`Queue::count_lost`]).
     pub dropped_device: u64,
     /// Marked packets; they are among those sent or queued.
     pub marked: u64,

@@ -115,7 +115,7 @@ fn same_seed_gives_the_same_run() {
     assert_ne!(run(1), run(2));
 }
 
-/// What is not gRPC, or has no route, would be taken for a call or left without an answer.
+/// A request that is not gRPC, or has no route, would be taken for a call or left without an answer.
 #[test]
 fn non_grpc_request_is_refused() {
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
@@ -250,14 +250,14 @@ fn ping_is_acked_with_next_output() {
     assert!(received.ends_with(&pong), "{received:?}");
 }
 
-/// If it failed, a server would use an encoding that the client and itself know but the chain cannot read, and a
-/// completed call would fail.
+/// If it failed, a server would use an encoding that the client accepts but the chain cannot read, and a completed call
+/// would fail.
 #[test]
 fn unreadable_encodings_are_not_offered() {
     let offer = "grpc-accept-encoding";
     let only_requests = chain("request\nresponse", &[&element("e", &[("request", "forward")])]);
     let only_responses = chain("request\nresponse", &[&element("e", &[("response", "forward")])]);
-    // What the chain is, what the server is offered, and what the client is.
+    // The chain, the offer to the server, and the client's encoding.
     let cases = [
         (None, "snappy,gzip", "zstd, gzip"),
         (Some(only_requests), "snappy,gzip", "gzip"),
@@ -266,7 +266,7 @@ fn unreadable_encodings_are_not_offered() {
     ];
     for (text, to_server, to_client) in cases {
         for filters in [vec![], vec![retrying()]] {
-            // The filter stands in front of the element: what is behind it reads as well.
+            // The filter stands in front of the element: the chain behind it reads messages, too.
             let mut net = Net::new();
             net.filters = if text.is_some() { filters } else { Vec::new() };
             let mut world = World::new(1, net.plan(text.as_deref(), &[CART]))

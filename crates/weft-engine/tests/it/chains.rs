@@ -1,4 +1,4 @@
-//! What elements do to a call happens to it (DESIGN 2.3, "Actions and verdicts").
+//! Actions and verdicts of elements take effect on calls (DESIGN 2.3, "Actions and verdicts").
 
 use crate::support::*;
 use weft_sim::Answer;
@@ -138,7 +138,7 @@ fn mirror_copies_each_message() {
     assert!(copies.iter().all(|r| r.messages.len() == 1 && r.is_ended));
 }
 
-/// A copy would carry what an element behind the MIRROR takes out, or not what one before it has changed.
+/// A copy would include edits behind the MIRROR, or lack edits before it.
 #[test]
 fn mirror_copies_tuple_at_its_point() {
     let edits = "v0: bytes = bytes \"bob\"\nset_input in0, v0\nv1: bytes = bytes \"early\"\nset_input in1, v1\n\
@@ -158,7 +158,7 @@ fn mirror_copies_tuple_at_its_point() {
     }
 }
 
-/// An item whose user was set: what was not touched stays in place, and what was is put behind it.
+/// An item with an edited user: untouched fields stay in place, and the edited one is behind them.
 fn edited(user: &str, n: u64) -> Vec<u8> {
     [item("", n, b"rest"), item(user, 0, b"")].concat()
 }

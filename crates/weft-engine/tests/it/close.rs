@@ -142,7 +142,7 @@ fn ending_element_sees_close() {
     assert_eq!(var_values(&mut world, 2), [4, 4]);
 }
 
-/// An element whose OPEN ends a call would see an end of what it did not let go on.
+/// An element whose OPEN ends a call would see the end of a call that it did not open.
 #[test]
 fn refusing_element_sees_no_close() {
     let text = chain(

@@ -1,4 +1,4 @@
-//! What is derived from a message is that of the message as it is at its place of the chain (DESIGN 2.3).
+//! Derived values: those of the message as it is at its position in the chain (DESIGN 2.3).
 
 use crate::support::*;
 use weft_core::Interval;
@@ -6,21 +6,21 @@ use weft_core::filter::{Policies, Timeouts};
 use weft_core::hash::{hash_bytes, mix};
 use weft_engine::plan::FilterAt;
 
-/// What an element sees of the messages of one direction.
+/// The messages of one direction, as an element sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     /// Their sizes, as one number.
     sizes: u64,
     payloads: u64,
 }
 
-impl Seen {
+impl Observed {
     fn also(self, size: usize, payload: &[u8]) -> Self {
         Self { sizes: mix(self.sizes, size as u64), payloads: mix(self.payloads, hash_bytes(payload)) }
     }
 }
 
-/// A handler that takes what is derived from a message into two variables from this one on.
+/// A handler that stores the derived values of a message in two variables, beginning with this one.
 fn looks(var: usize, op: &str) -> String {
     format!(
         "lock_vars\nv0: int = var_get var{var}\nv1: int = {op} in1\nv2: int = hash_mix v0, v1\nvar_set var{var}, v2\n\
@@ -48,8 +48,8 @@ fn watched_chain() -> String {
     )
 }
 
-/// What the first element and the last see, of requests and of responses, where filters stand so.
-fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) -> [Seen; 4] {
+/// The view of the first and the last element, of requests and of responses, with filters at these positions.
+fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) -> [Observed; 4] {
     let timeouts = Timeouts { total: Some(Interval::from_secs(9)), per_try: None, propagate: None };
     let policies = Policies { timeouts, ..Policies::default() };
     let filter = |at: &usize| FilterAt { at: *at, name: format!("f{at}"), policies: policies.clone() };
@@ -66,7 +66,7 @@ fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) 
     world.run();
     assert_eq!(world.answer(call).code(), Some(0), "{:?}", world.answer(call));
     let vars = var_values(&mut world, 8);
-    core::array::from_fn(|nth| Seen { sizes: vars[2 * nth], payloads: vars[2 * nth + 1] })
+    core::array::from_fn(|nth| Observed { sizes: vars[2 * nth], payloads: vars[2 * nth + 1] })
 }
 
 /// If it failed, a digest would be of a message that is not sent, or differ if a filter precedes its element.
@@ -80,13 +80,13 @@ fn derived_values_follow_edits() {
                 true => rewritten(nth),
                 false => message.clone(),
             };
-            let (mut first, mut last) = (Seen::default(), Seen::default());
+            let (mut first, mut last) = (Observed::default(), Observed::default());
             for (nth, message) in sent.iter().enumerate() {
                 first = first.also(message.len(), message);
                 let behind = behind(message, nth);
                 last = last.also(behind.len(), &behind);
             }
-            // The server sends back what it got; responses pass the chain backwards.
+            // The server echoes its input; responses pass the chain backwards.
             let wanted = [first, last, last, last];
             let messages: Vec<Message> = sent.iter().cloned().map(Message::new).collect();
             for at in [&[][..], &[1], &[2], &[1, 2]] {
@@ -96,7 +96,7 @@ fn derived_values_follow_edits() {
     }
 }
 
-/// A user of 5 letters in place of 3; what is set goes behind what stays.
+/// A user of 5 letters in place of 3; an edited field moves behind the others.
 fn rewritten(nth: usize) -> Vec<u8> {
     let kept = item("", 7, &vec![b'x'; nth * 90]);
     [&kept[..], &item("bobby", 0, b"")].concat()
@@ -108,9 +108,9 @@ fn size_is_the_compressed_length() {
     for (changed, n_sent) in [(true, 7), (false, 8)] {
         let plain = item("ann", n_sent, b"");
         let packed = stored_gzip(&plain);
-        let first = Seen::default().also(packed.len(), &plain);
+        let first = Observed::default().also(packed.len(), &plain);
         let last = match changed {
-            true => Seen::default().also(rewritten(0).len(), &rewritten(0)),
+            true => Observed::default().also(rewritten(0).len(), &rewritten(0)),
             false => first,
         };
         let message = Message { payload: packed, compressed: true };

@@ -444,9 +444,9 @@ fn once() -> Policies {
 /// A caller that gives up and sends again would have the call made twice, though the server was at work on the first.
 #[test]
 fn detached_call_takes_effect_once() {
-    type Gone = fn(&mut World, ClientId) -> Call;
+    type CallerLoss = fn(&mut World, ClientId) -> Call;
     let call = || Call::unary(ADD, item("ann", 1, b""));
-    let ways: [(&str, Gone); 4] = [
+    let ways: [(&str, CallerLoss); 4] = [
         ("deadline", |_, _| Call::unary(ADD, item("ann", 1, b"")).timeout(ms(30))),
         ("cancel", |_, _| Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30))),
         ("lost connection", |world, client| {
@@ -482,8 +482,8 @@ fn detached_call_takes_effect_once() {
     }
 }
 
-/// A call that went on without its caller would do so for ever where the server does not answer, and no other with its
-/// id would ever be made.
+/// If it failed, a detached call would wait forever for a silent server, and no other call with its id would ever be
+/// made.
 #[test]
 fn detached_call_has_an_end() {
     let mut n_seen = 0;
@@ -612,7 +612,7 @@ fn filter_leaves_streams_unchanged() {
     }
 }
 
-/// A filter must gather what it may send again, through any network, and lose nothing of it.
+/// A filter must gather a request that it may send again, through any network, and lose nothing of it.
 #[test]
 fn retried_call_arrives_whole() {
     for seed in 0..30 {

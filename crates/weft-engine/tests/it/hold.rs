@@ -1,6 +1,8 @@
 //! Frames that an element holds, and time in which nothing comes.
 
-use crate::packets::{Left, Rig, START, collect, element, engine, jit, one, packet, pool, program, run, ttl};
+use crate::packets::{
+    Rig, START, SentFrames, collect, element, engine, jit, one, packet, pool, program, run, ttl,
+};
 use std::sync::Arc;
 use weft_core::frame::{Pool, PoolConfig};
 use weft_core::{Interval, Time};
@@ -28,7 +30,7 @@ fn marks(name: &str) -> String {
 }
 
 /// Advances time to this, by the engine's timeouts.
-fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> Left {
+fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> SentFrames {
     let mut left = Vec::new();
     while let Some(at) = engine.poll_timeout().filter(|at| *at <= end) {
         engine.handle_timeout(at, pool, None);
@@ -161,7 +163,7 @@ fn poll_effect_skips_quiet_time() {
     for with_timeout in [false, true] {
         let plan = Rig::new(1).plan(&jit(), vec![(counts(with_timeout), None)]);
         let (mut engine, mut pool, mut others) = (engine(&plan), pool(), pool());
-        // What is unknown about a table is checked once.
+        // A table without known times is checked once.
         let (end, mut n) = (START + Interval::from_secs(86_400), 0);
         let mut step = |engine: &mut PacketEngine| {
             while let Some(at) = engine.poll_effect().map(|(at, _)| at).filter(|at| *at <= end) {

@@ -110,7 +110,7 @@ fn bad_preface_is_refused() {
     ends_with([PREFACE, &frame(6, 0, 0, &[0; 8])].concat(), PROTOCOL_ERROR, "bad_preface");
 }
 
-/// A client that speaks another protocol could not read what is wrong.
+/// A client that speaks another protocol could not read the error.
 #[test]
 fn http1_client_gets_http1_answer() {
     let http1 = b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec();
@@ -240,7 +240,7 @@ fn window_overrun_is_refused() {
     let evil = world.raw("front");
     world.send_raw(evil, ms(1), attack);
     world.run();
-    // Only the stream breaks its window; what follows on it is skipped.
+    // Only the stream breaks its window; its further data is skipped.
     let resets = frames(&world.seen_by(evil).received, 3);
     assert_eq!(resets, [FLOW_CONTROL_ERROR.to_be_bytes()]);
     assert_eq!(refusals(&mut world, "stream_window"), 1);
@@ -292,7 +292,7 @@ fn unread_output_closes_connection() {
     let calls: Vec<u8> = (0..300).flat_map(|n| call(2 * n + 1)).collect();
     world.send_raw(evil, ms(1), [hello(&[(4, 0x7fff_ffff)]), windows, calls].concat());
     world.run_until(Interval::from_secs(30));
-    // What may be held of one upstream connection, the output, and what was on its way when it filled.
+    // The bytes that one upstream connection may hold: its output, and the data in flight when it filled up.
     let held_max = weft_proto::session::http2::Config::client().connection_held_max as usize;
     assert!(world.bytes_held_max() < held_max + (512 << 10), "{} bytes", world.bytes_held_max());
     assert!(world.engine().calls_open() > 0, "the peer is only slow so far");
@@ -336,7 +336,7 @@ fn slow_passes_are_counted_per_chain() {
     assert!(before.is_empty(), "{before:?}");
     world.call(client, Call::unary(ADD, item("ann", 2, &[7; 100_000])));
     world.run();
-    // The server answers with what it was sent.
+    // The server echoes its input.
     assert_eq!(world.engine().stats().slow_passes, [("c".to_owned(), 2)].into());
 }
 
@@ -350,7 +350,7 @@ fn gathered_bytes_stay_in_limit() {
     let evil = world.raw("front");
     world.send_raw(evil, ms(0), hello(&[]));
     let begun = [frame(1, 4, 1, &block()), frame(0, 0, 1, &[0, 0, 0x3f, 0xff, 0xff])].concat();
-    // The window of a stream limits what it sends at once, so what is gathered grows piece by piece.
+    // The window of a stream limits its data in flight, so gathered data grows piece by piece.
     for stream in 0..200u32 {
         let mut bytes = begun.clone();
         bytes[5..9].copy_from_slice(&(2 * stream + 1).to_be_bytes());

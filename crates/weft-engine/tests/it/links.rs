@@ -19,7 +19,7 @@ use weft_ir::queue::{
     Scope, Slot, Step, Ty, Value, Verdict, word,
 };
 
-/// By what flows are told apart, where it is no matter.
+/// The hash key of flows, for tests that do not depend on it.
 const KEY: HashKey = HashKey::from_seed(1);
 
 const MS: i64 = 1_000_000;
@@ -205,7 +205,7 @@ fn flow_key_is_the_five_tuple() {
         "fragments have no ports"
     );
     assert_eq!(fragment(1, [0x40, 0]), fragment(1, [0, 0]), "what must not be fragmented is no fragment");
-    // What is too short for what it says is a flow as well.
+    // A truncated packet has a flow, too.
     (0..60).for_each(|bytes| assert_eq!(describe(KEY, &udp(7, 0, 60)[..bytes], false).len, bytes as u32));
 }
 
@@ -308,8 +308,8 @@ fn least_first(field: Field) -> QueueProgram {
     program
 }
 
-/// If it failed, a unary call whose length has not arrived with its headers would go first, as if it had none, whether
-/// or not its chain reads the message.
+/// If it failed, a unary call whose length has not arrived with its headers would go first, as if it had none. Chains
+/// that read the message and chains that do not are tested.
 #[test]
 fn unary_call_waits_for_its_length() {
     ["open", "close"].into_iter().for_each(shortest_go_first_behind_a_handler);
@@ -415,7 +415,7 @@ fn network_length_excludes_framing() {
         frame[at + 9] = 17;
         frame
     };
-    // Filled up to 46 bytes, full of them, one byte more than what is said, tags, and no IP at all.
+    // Padded to 46 bytes, full, one byte more than its length says, tags, and not IP.
     let mut arp = frame(0, 0, 48);
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
     let frames = [
@@ -565,7 +565,7 @@ fn small_frames_share_opportunities() {
 fn path_jitters_and_reorders_frames() {
     let with = |impair| LinkPlan { path: Some(path(impair)), ..link(fifo(5_000), Some(10_000_000)) };
     let delay = Impairments::delay(30 * MS as u64);
-    // A millisecond each to be sent: what a frame takes beyond it, on the way.
+    // Sending takes a millisecond each; the rest is the transit time.
     let on_the_way =
         |out: &[(u16, i64)]| out.iter().map(|(n, at)| at / MS - i64::from(n + 1)).collect::<Vec<_>>();
     let is_in_order = |out: &[(u16, i64)]| out.is_sorted_by_key(|(n, _)| *n);

@@ -1,4 +1,4 @@
-//! The options of listeners and clusters: what each does, and that they change under connections that stay.
+//! The options of listeners and clusters: their effects, and changes under open connections.
 
 use crate::support::*;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn message_limit_is_per_side() {
     assert_eq!(codes(plan(8 << 20, 4 << 20), 5 << 20), Some(8), "the answer is as large");
     assert_eq!(codes(plan(8 << 20, 8 << 20), 5 << 20), Some(0));
     assert_eq!(codes(plan(2_000, 4 << 20), 3_000), Some(8));
-    // More than the connection's window, and than what one connection may have come and not released.
+    // More than the connection's window, and than the data that one connection may have received and not released.
     assert_eq!(codes(plan(32 << 20, 32 << 20), 24 << 20), Some(0));
 }
 

@@ -64,7 +64,7 @@ fn spread(text: &str) -> String {
     renamed.lines().map(line).collect::<String>().replace('@', "in")
 }
 
-/// A router's step: one hop less, and what has none left is dropped.
+/// A router's step: decrements the TTL, and drops frames without any left.
 pub(crate) fn ttl() -> String {
     element(
         "hop",
@@ -140,17 +140,17 @@ pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
     engine(&Rig::new(1).plan(backend, vec![(program(elements), None)]))
 }
 
-/// What became of each frame, and its bytes then.
+/// The disposition of each frame, with its bytes at that time.
 #[derive(Default)]
-pub(crate) struct Seen(Vec<(String, Vec<u8>)>);
+pub(crate) struct Dispositions(Vec<(String, Vec<u8>)>);
 
-impl Watch for Seen {
+impl Watch for Dispositions {
     fn frame(&mut self, fate: Disposition<'_>, _: &Frame, bytes: &[u8]) {
         self.0.push((fate.to_string(), bytes.to_vec()));
     }
 }
 
-impl Seen {
+impl Dispositions {
     /// What may be compared: a frame dropped for a length mismatch has the edits applied by then, and code applies them
     /// in another order.
     fn settled(&self) -> Vec<(&str, &[u8])> {
@@ -164,7 +164,7 @@ impl Seen {
 }
 
 /// Frames that leave: port, mark, bytes.
-pub(crate) type Left = Vec<(u16, u64, Vec<u8>)>;
+pub(crate) type SentFrames = Vec<(u16, u64, Vec<u8>)>;
 
 /// Runs packets through port `a` in batches of this size.
 pub(crate) fn run(
@@ -172,8 +172,8 @@ pub(crate) fn run(
     pool: &mut Pool,
     packets: &[Vec<u8>],
     batch: usize,
-) -> (Left, Vec<(String, Vec<u8>)>) {
-    let mut seen = Seen::default();
+) -> (SentFrames, Vec<(String, Vec<u8>)>) {
+    let mut seen = Dispositions::default();
     let left = run_watched(engine, pool, packets, batch, Some(&mut seen));
     (left, seen.0)
 }
@@ -183,8 +183,8 @@ pub(crate) fn run_watched(
     pool: &mut Pool,
     packets: &[Vec<u8>],
     batch: usize,
-    mut seen: Option<&mut Seen>,
-) -> Left {
+    mut seen: Option<&mut Dispositions>,
+) -> SentFrames {
     let (mut left, mut frames) = (Vec::new(), Vec::new());
     for (nth, packets) in packets.chunks(batch).enumerate() {
         for (at, packet) in packets.iter().enumerate() {
@@ -205,7 +205,7 @@ pub(crate) fn run_watched(
     left
 }
 
-pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
+pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut SentFrames) {
     let mut frames = Vec::new();
     while let Some(port) = engine.poll_output(&mut frames) {
         for frame in frames.drain(..) {
@@ -314,7 +314,7 @@ fn timing_samples_each_chain() {
             let mut frames: Vec<Frame> =
                 (0..64).map(|_| pool.take_filled(&packet(9)).expect("the pool is large enough")).collect();
             engine.handle_batch(START + Interval::from_millis(ms), port, &mut frames, &mut pool, None);
-            collect(&mut engine, &mut pool, &mut Left::new());
+            collect(&mut engine, &mut pool, &mut SentFrames::new());
         }
     }
     let stats = engine.stats();
@@ -348,7 +348,7 @@ fn formats_of_errors() -> Formats {
         line: 1,
     };
     let is = |n| Expr::Binary(BinaryOp::Eq, Box::new(Expr::Field(FieldId(1))), Box::new(Expr::Int(n)));
-    // Something, a number of some bits that says what it is, and the rest.
+    // Any bytes, a number of some bits that tells the type, and the rest.
     let header = |in_front: u64, bits: u8, behind: u64, next: Option<u64>| {
         let number = Field { width: Width::Bits { n: bits, little: false }, ..field(0) };
         Protocol {
@@ -413,7 +413,7 @@ fn program_on_fragments(elements: &[String]) -> ChainProgram {
     program_of(&format!("{text}{}", elements.concat()))
 }
 
-/// A packet of [`udp`] in pieces of so many bytes, the last with what is left.
+/// A packet of [`udp`] in fragments of that many bytes; the last one has the rest.
 fn fragments(packet: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
     let payload = &packet[34..];
     let piece = |(nth, piece): (usize, &[u8])| {
@@ -462,7 +462,7 @@ fn later_fragment_inherits_ports() {
             }
             let batch = rng.pick(&[1, 3, 64]);
             let seen = round % 2 == 0;
-            let mut told = Seen::default();
+            let mut told = Dispositions::default();
             let left = run_watched(&mut engine, &mut pool, &packets, batch, seen.then_some(&mut told));
             let mut left: Vec<_> = left.into_iter().map(|(_, _, bytes)| bytes).collect();
             left.retain(|bytes| bytes[18..20] == [0, 1]);
@@ -788,11 +788,11 @@ fn updated_checksum_equals_recomputed() {
                 packet
             })
             .collect();
-        let pass = |backend: &dyn Backend, seen: Option<&mut Seen>| {
+        let pass = |backend: &dyn Backend, seen: Option<&mut Dispositions>| {
             run_watched(&mut one(backend, &elements), &mut pool(), &packets, 32, seen)
         };
         let left = pass(&jit, None);
-        assert_eq!(left, pass(&jit, Some(&mut Seen::default())), "seed {seed}: watched");
+        assert_eq!(left, pass(&jit, Some(&mut Dispositions::default())), "seed {seed}: watched");
         assert_eq!(left, pass(&Interp, None), "seed {seed}: interpreted");
         assert_eq!(left.len(), packets.len());
         for ((_, _, now), before) in left.iter().zip(&packets) {
@@ -809,7 +809,7 @@ fn offloaded_checksum_follows_pseudo_header() {
                 set_input in6, v1\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("nat", body)]), pool());
     let mut bytes = packet(9);
-    // What a sender leaves: the sum of the pseudo header alone.
+    // The checksum that a sender leaves: the sum of the pseudo header alone.
     let pseudo = sum(&[&bytes[26..34], &[0, 17], &bytes[38..40]].concat());
     bytes[40..42].copy_from_slice(&pseudo.to_be_bytes());
     let mut frame = pool.take_filled(&bytes).expect("a buffer");
@@ -1192,7 +1192,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
     );
     for element in &mut chain.elements {
         let mut handlers = core::mem::take(&mut element.handlers);
-        // A frame is not written anew within a pass: nothing of it is derived from what was set.
+        // A frame is not reassembled within a pass: no value is derived from edited fields.
         let blocks = handlers.request.iter_mut().flat_map(|function| &mut function.blocks);
         for inst in blocks.flat_map(|block| &mut block.insts) {
             if let Op::Derived(id) = inst.op {
@@ -1227,7 +1227,7 @@ fn compiled_chain_matches_interpreter() {
             })
             .collect();
         let batch = 1 + rng.below(64);
-        let observe = |backend: &dyn Backend, seen: Option<&mut Seen>| {
+        let observe = |backend: &dyn Backend, seen: Option<&mut Dispositions>| {
             let plan = Rig::new(1).plan(backend, vec![(chain.clone(), None)]);
             // Frames of chains with many inputs are long.
             let (mut engine, mut pool) = (engine(&plan), Pool::new(PoolConfig { small: 512, large: 256 }));
@@ -1243,7 +1243,7 @@ fn compiled_chain_matches_interpreter() {
             assert_eq!(pool.in_use(), 0);
             (left, rows, stats, tables(&plan))
         };
-        let [mut by_interp, mut by_jit] = [Seen::default(), Seen::default()];
+        let [mut by_interp, mut by_jit] = [Dispositions::default(), Dispositions::default()];
         let interpreted = observe(&Interp, Some(&mut by_interp));
         let compiled = observe(&jit, Some(&mut by_jit));
         let fates = [&by_interp, &by_jit].map(|seen| seen.settled());
@@ -1297,8 +1297,8 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
     all
 }
 
-/// A chain whose first element, with this body, may add (r0) a link header with the length behind it in front of a
-/// frame, cut (r1) it, or fragment (r2) it. It has a cell that tells which branch a frame took.
+/// A chain whose first element has this body. The element may add a link header with the length of the rest (r0), cut
+/// the frame (r1), or fragment it (r2). It has a cell that tells which branch a frame took.
 fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
     let decls = format!(
@@ -1513,7 +1513,7 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
     let flow = |port: u16| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (port, 53), b"hello");
     let packets: Vec<Vec<u8>> = (1..=500).map(flow).collect();
     let mut pool = Pool::new(PoolConfig { small: 2048, large: 0 });
-    let of = |left: Left| -> Vec<Vec<u16>> {
+    let of = |left: SentFrames| -> Vec<Vec<u16>> {
         let leaves_by = |port: u16| {
             let is_it = |(_, _, bytes): &&(u16, u64, Vec<u8>)| bytes[34..36] == port.to_be_bytes();
             let mut by: Vec<u16> = left.iter().filter(is_it).map(|(port, ..)| *port).collect();

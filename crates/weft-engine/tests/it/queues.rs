@@ -1,4 +1,4 @@
-//! Queues whose handlers are machine code do what the interpreted ones do.
+//! Compiled queues: machine code and interpreter agree.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -112,8 +112,8 @@ fn fifo_keeps_order_and_drop_end() {
 
 #[test]
 fn fast_path_matches_slow_path() {
-    // If it failed, the compiled fast path would send or drop other packets than the slow path, or leave a state that
-    // the slow path does not expect.
+    // If it failed, the compiled fast path would send or drop other packets than the slow path, or leave it a wrong
+    // state.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..300 {
         let mut rng = Rng::from_seed(seed);

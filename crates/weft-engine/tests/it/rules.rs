@@ -26,7 +26,7 @@ fn program(rows: &Rules) -> ChainProgram {
     program_that_ages(rows, "", "")
 }
 
-/// With what a table says of the age of its rows, and what code does with a row that it reads.
+/// As [`program`], with a TTL option for the table, and an operation on each row that the code reads.
 fn program_that_ages(rows: &Rules, ttl: &str, read: &str) -> ChainProgram {
     let rules = RULES.replace("evict reject", &format!("evict reject{ttl}"));
     let frames = FRAMES.replace("sink \"seen\"", &rules);
@@ -132,7 +132,7 @@ fn row_changes_apply_at_once() {
             }
             change(&mut rig.store, &mut engine, changes).expect("there is room");
             assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
-            // What is rebuilt at once is found in place again.
+            // A matcher that is rebuilt at once is used at once.
             if round % 4 == 1 && !rig.store.stale().is_empty() {
                 let snapshot = rig.store.snapshot(&name(), 0).expect("it is there");
                 let pending = rig.store.adopt(&name(), 0, snapshot.rebuild()).expect("nothing has changed");
@@ -140,7 +140,7 @@ fn row_changes_apply_at_once() {
                 rig.store.settle(pending);
                 assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
             }
-            // What is rebuilt elsewhere comes a change later.
+            // A matcher that is rebuilt elsewhere is used one change later.
             if round % 7 == 3 && !rig.store.stale().is_empty() {
                 let snapshot = rig.store.snapshot(&name(), 0).expect("it is there");
                 let (rank, new) = (100 + round, random_rule(&mut rng));

@@ -1,4 +1,4 @@
-//! The state of a node, and what an update may do to it.
+//! The state of a node, and its changes by updates.
 
 use weft_core::Time;
 use weft_core::hash::HashKey;

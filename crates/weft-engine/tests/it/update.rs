@@ -26,7 +26,7 @@ fn stamped(number: u32, element_name: &str) -> String {
 }
 
 fn user_of(message: &Message) -> String {
-    // Field 1 stands behind what was not touched.
+    // Field 1 is behind the untouched fields.
     let text = String::from_utf8_lossy(&message.payload).into_owned();
     text.chars().last().map(String::from).unwrap_or_default()
 }

@@ -240,8 +240,8 @@ fn goaway_moves_new_calls() {
     }
 }
 
-/// If it failed, calls that a stopping server has not processed would fail or hang, though they can be resent. For a
-/// request too long to be kept, the client gets a status that permits a retry.
+/// If it failed, calls that a stopping server has not processed would fail or hang, though they can be resent. A
+/// request too long to be kept is reported to its client as refused, so that the client may retry.
 #[test]
 fn goaway_resends_unprocessed_calls() {
     for text in [None, Some(reading_chain())] {
@@ -337,7 +337,7 @@ fn refused_call_is_resent_elsewhere() {
 fn unsent_call_is_resent() {
     let mut net = Net::new();
     (net.connections, net.connections_max) = (1, 1);
-    // What the network does not take waits in the node.
+    // Data that the network does not accept waits in the node.
     let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
         .network(Network { capacity_bytes: 2_000, latency_us: 50_000..=50_000, ..Network::default() })
         .server(CART, |_| echo())
@@ -362,8 +362,17 @@ fn unsent_call_is_resent() {
 /// A delayed answer would be lost with the server that gave it.
 #[test]
 fn delayed_answer_outlives_server() {
-    let delay = format!("v0: int = int {}\ndelay v0\nforward", ms(100).0);
-    let text = chain("request\nresponse", &[&element("e", &[("response", &delay)])]);
+    let delay = format!(
+        "v0: int = int {}\
+delay v0\
+forward",
+        ms(100).0
+    );
+    let text = chain(
+        "request\
+response",
+        &[&element("e", &[("response", &delay)])],
+    );
     let mut world = World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| echo());
     let client = world.client("front");
     let call = add(&mut world, client, 0);
@@ -499,7 +508,15 @@ fn malformed_timeout_is_refused() {
 fn stop_survives_silent_client() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
     let silent = world.raw("front");
-    let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+    let hello = [
+        &b"PRI * HTTP/2.0\r\
+\r\
+SM\r\
+\r\
+"[..],
+        &[0, 0, 0, 4, 0, 0, 0, 0, 0],
+    ]
+    .concat();
     world.send_raw(silent, ms(0), hello);
     world.at(Interval::from_secs(30), |w| {
         let now = START + w.elapsed();
@@ -513,7 +530,15 @@ fn stop_survives_silent_client() {
 #[test]
 fn cut_ends_unfinished_calls() {
     let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
-    let text = chain(&format!("request\nresponse\n{}", vars("counts", 2)), &[&counts]);
+    let text = chain(
+        &format!(
+            "request\
+response\
+{}",
+            vars("counts", 2)
+        ),
+        &[&counts],
+    );
     let mut world =
         World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| Behaviour::new(Reply::Silence));
     let client = world.client("front");
@@ -619,7 +644,7 @@ fn long_streams_add_connections() {
         assert_eq!(world.answer(call).code(), Some(0));
         assert!(world.answer(call).took() < ms(3_500), "{}", world.answer(call).took());
     }
-    // Those beyond what the cluster makes by itself go with the streams that they were made for.
+    // Connections beyond those that the cluster always allows close with the streams that they were made for.
     assert_eq!(endpoint(&mut world).connections, 2);
     assert_eq!(world.engine().stats().upstream, weft_engine::stats::Connections { open: 2, total: 5 });
 }

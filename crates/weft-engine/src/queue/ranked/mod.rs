@@ -2,7 +2,7 @@
 //!
 //! For ranks of few bits there is one list per rank, and a tree of bitmaps finds the first list that is not empty: no
 //! step depends on the number of ids. Wider ranks use a [`Tournament`] if ids leave from anywhere or change their
-//! ranks, as partitions do, and [`Runs`] if the first leaves, as packets do. The state per id is with its owner
+//! ranks, as partitions do. They use [`Runs`] if the first leaves, as packets do. The state per id is with its owner
 //! ([`RankSlots`]): packets have room for it in their words. Partitions of at most two ranks need only a word
 //! ([`Few`]).
 

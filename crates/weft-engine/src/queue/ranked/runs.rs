@@ -3,8 +3,8 @@
 //! New entries stay unsorted until the least of them is the first of all. If there are many by then, they are sorted
 //! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
 //! into the heap. So bursts are sorted, which costs less than a heap operation per entry, and a heap of a few runs is
-//! low. The entry that leaves the root leaves a hole, which the next arrival fills. On a busy link, where one arrives
-//! for each that leaves, this saves one way down per packet, and an entry less than all others needs no way at all.
+//! low. The entry that leaves the root leaves a hole, which the next arrival fills. On a busy link, one entry arrives
+//! for each that leaves. The hole saves one way down per packet, and an entry less than all others needs no way at all.
 //!
 //! Each entry is sorted once or enters the heap once, so its cost grows with the logarithm of their number. No step
 //! sorts more than [`RUN_MAX`] entries, which takes about 10 us. Beside the entries, runs use at most [`RUN_MAX`] times
