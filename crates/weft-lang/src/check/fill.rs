@@ -18,7 +18,7 @@ use crate::source::Span;
 #[derive(Debug, Default)]
 pub(super) struct Fills {
     fills: Vec<Fill>,
-    /// Where each key was given.
+    /// The span of each key.
     keys: BTreeMap<(FillTarget, String), Span>,
 }
 

@@ -100,7 +100,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     Analysis { network, diagnostics, program, sources }
 }
 
-/// What all checks share.
+/// The state shared by all checks.
 pub(crate) struct Cx<'a> {
     /// Paths of files that any program can import.
     library: Vec<String>,

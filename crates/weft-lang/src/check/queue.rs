@@ -63,7 +63,7 @@ const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// The partitions without a `HASH` clause.
 const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
 
-/// What a name of a queue means.
+/// The meaning of a name in a queue.
 #[derive(Clone, Copy, Debug)]
 enum QueueName {
     Param(Literal, T),
@@ -92,7 +92,7 @@ impl<'a> Queues<'a> {
         Self { items, changed }
     }
 
-    /// Those that need no arguments.
+    /// Checks the queues that need no arguments.
     pub(super) fn check(&self, cx: &mut Cx<'_>) -> Vec<Queue> {
         let mut queues = Vec::new();
         for item in &self.items {
@@ -494,7 +494,7 @@ struct Checker<'k, 'c> {
     is_declaration: bool,
     fields: BTreeSet<String>,
     headers: Vec<QueueHeader>,
-    /// What partitions are counted by.
+    /// The field by which partitions are counted.
     counted: Vec<String>,
     /// `BITS` of the order of partitions.
     rank_bits: Option<u8>,

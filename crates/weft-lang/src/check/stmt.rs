@@ -316,7 +316,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Where to: a cluster or endpoint.
+    /// The destination: a cluster or endpoint.
     fn target(&mut self, ast: &ast::Expr) -> Option<Expr> {
         if self.is_packet() {
             return self.target_port(ast);

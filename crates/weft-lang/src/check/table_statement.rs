@@ -34,20 +34,20 @@ pub struct Statement {
 pub enum StatementKind {
     /// Rows.
     Select {
-        /// What of each, with its name.
+        /// The items, each with its name.
         items: Vec<(String, Expr)>,
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
         /// The column to sort by, and whether in descending order.
         order: Option<(usize, bool)>,
-        /// So many at most.
+        /// The maximum number of result rows.
         limit: Option<u64>,
     },
-    /// What rows come to together.
+    /// Aggregation of rows.
     Summary {
         /// The aggregates and groups.
         summary: Summary,
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
         /// The maximum number of result rows.
         limit: Option<u64>,
@@ -63,12 +63,12 @@ pub enum StatementKind {
     Update {
         /// Column and value.
         set: Vec<(usize, Expr)>,
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
     },
     /// Rows are taken out.
     Delete {
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
     },
 }

@@ -22,7 +22,7 @@ use crate::lexer::{Token, TokenKind, lex};
 use crate::parser::expected_after;
 use crate::source::FileId;
 
-/// What a candidate is.
+/// The kind of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CandidateKind {
@@ -43,7 +43,7 @@ pub enum CandidateKind {
 pub struct Candidate {
     /// The text that replaces the word at the cursor.
     pub label: String,
-    /// What it is.
+    /// The kind.
     pub kind: CandidateKind,
     /// Its type, signature or syntax, in one line.
     pub detail: String,

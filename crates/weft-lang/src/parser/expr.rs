@@ -26,7 +26,7 @@ mod strength {
     pub(super) const SIGN: u8 = 8;
 }
 
-/// What can follow an operand.
+/// An operator or predicate after an operand.
 #[derive(Clone, Copy)]
 enum Infix {
     Binary(BinaryOp),
@@ -38,7 +38,7 @@ enum Infix {
     Not,
 }
 
-/// The operators that are words.
+/// The word operators.
 const INFIX_WORDS: &[(&str, Infix)] = &[
     ("AND", Infix::Binary(BinaryOp::And)),
     ("OR", Infix::Binary(BinaryOp::Or)),

@@ -86,7 +86,7 @@ fn place(place: Operand, ty: T, span: Span) -> QueueExpr {
     QueueExpr { kind: Kind::Operand(place), ty, span }
 }
 
-/// That a word of a packet is not 0.
+/// A test whether a word of a packet is not 0.
 fn truth(of: Operand, span: Span) -> QueueExpr {
     binary(B::Ne, place(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
 }
@@ -928,7 +928,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ResolvedName {
     Operand(Operand),
