@@ -353,7 +353,7 @@ fn accepts_rows(
             let what = if deletes { "key column" } else { "column" };
             let message = format!("`{}` has no {what} `{}`", table.name, column.name);
             let diagnostic =
-                wrong(message, written.name.span, "no such column there", format!("it has: {}", names()));
+                wrong(message, written.name.span, "unknown column", format!("it has: {}", names()));
             cx.report_unless_broken(table.span, diagnostic);
             return false;
         };

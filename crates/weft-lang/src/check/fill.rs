@@ -224,7 +224,7 @@ fn check_capacity(
     }
     let message = format!("{whose} has {n} {what}s, but `{}` holds at most {rows_max} rows", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
-        .at(at, format!("holds the {what}s of {held}"))
+        .at(at, format!("filled with the {what}s of {held}"))
         .with_label(table.span, "limit declared here")
         .with_help(format!("raise the limit: `MAX {n} ROWS`"));
     cx.report(diagnostic);
@@ -239,7 +239,7 @@ pub(super) fn target(
     path: &Path,
 ) -> Option<FillTarget> {
     let unknown = |cx: &mut Cx<'_>, name: &Ident, what: &str, names: Vec<&str>| {
-        let message = format!("there is no {what} `{}`", name.name);
+        let message = format!("unknown {what} `{}`", name.name);
         let mut diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(name.span, "unknown");
         if !names.is_empty() {
             diagnostic = diagnostic.with_note(format!("there are: {}", names.join(", ")));
@@ -302,7 +302,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Opti
                 let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
                 let message = format!("table `{}` has no column `{}`", table.name, name.name);
                 let diagnostic =
-                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
                 cx.report(with_nearest(
                     diagnostic.with_note(format!("it has: {}", names.join(", "))),
                     name,

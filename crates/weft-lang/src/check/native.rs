@@ -203,7 +203,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
         _ => None,
     };
     if let Some((what, help)) = fault {
-        let message = format!("`{}` needs one key, and `{name}` {what}", info.name);
+        let message = format!("`{}` needs exactly one key, but `{name}` {what}", info.name);
         cx.report(Diagnostic::error(code::KEY_NOT_NAMED, message).at(ast.native.span, "").with_help(help));
         fits = false;
     }

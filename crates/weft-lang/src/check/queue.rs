@@ -183,9 +183,8 @@ impl<'a> Queues<'a> {
             false => network.clusters.iter().map(|cluster| cluster.name.as_str()).collect(),
         };
         let Some(at) = names.iter().position(|name| *name == on.name) else {
-            let diagnostic =
-                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {what} `{}`", on.name))
-                    .at(on.span, "unknown");
+            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown {what} `{}`", on.name))
+                .at(on.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, on, names));
             return None;
         };

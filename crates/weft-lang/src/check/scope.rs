@@ -243,7 +243,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
             let message = format!("table `{}` has no column `{}`", table.name, name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-                .at(name.span, "no such column")
+                .at(name.span, "unknown column")
                 .with_note(format!("it has: {}", names.join(", ")));
             self.cx.report_unless_broken(table.span, with_nearest(diagnostic, name, names));
         }

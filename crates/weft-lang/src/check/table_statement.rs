@@ -376,7 +376,7 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
     if at.is_none() {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         let message = format!("table `{}` has no column `{}`", table.name, name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
         let diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
         cx.report(with_nearest(diagnostic, name, names));
     }

@@ -191,8 +191,8 @@ impl Completer<'_> {
                 self.members(chain, |kind| kind == K::Instance);
             }
             "a listener" | "a listener or a service" => self.top(|kind| kind == K::Listener),
-            "a cluster" | "a cluster or a service" | "where it goes" => self.top(|kind| kind == K::Cluster),
-            "the name of what is dropped" => self.top(|_| true),
+            "a cluster" | "a cluster or a service" | "a destination" => self.top(|kind| kind == K::Cluster),
+            "the name of the object to drop" => self.top(|_| true),
             "a column" => self.columns_of_statement(),
             "a parameter or a column" => {
                 let element = self.called();
@@ -220,7 +220,7 @@ impl Completer<'_> {
             }
             "a port" => self.top(|kind| matches!(kind, K::Port | K::Group)),
             "a queue" => self.top(|kind| kind == K::Queue),
-            "what carries its frames" => {
+            "a port kind" => {
                 for (kind, example) in network::port_kinds() {
                     self.add(kind, CandidateKind::Value, &format!("{kind} {example}"), "");
                 }
@@ -345,7 +345,7 @@ impl Completer<'_> {
             }
             self.keyed();
             if direction == Some(Direction::Request) || direction == Some(Direction::Response) {
-                self.add("input", CandidateKind::Variable, "the tuple at hand", "");
+                self.add("input", CandidateKind::Variable, "the current tuple", "");
             }
         } else if let Some(filter) = self.item(K::Filter) {
             self.members(Some(filter), |kind| matches!(kind, K::Column(_)));

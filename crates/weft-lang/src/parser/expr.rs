@@ -448,7 +448,7 @@ impl Parser<'_> {
         let filter = match form {
             ListForm::Count if !self.peek_keyword(0, "WHERE") => None,
             _ => {
-                self.clause("WHERE", "what is asked of the elements: `WHERE l.qty > 10`")?;
+                self.clause("WHERE", "the condition on elements: `WHERE l.qty > 10`")?;
                 Some(self.expr()?)
             }
         };

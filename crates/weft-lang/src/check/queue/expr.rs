@@ -69,7 +69,7 @@ pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
     ),
     (
         "send_rest",
-        "send_rest(SIZE, bits a second, rest): what is left of a nanosecond then, for the next send_time",
+        "send_rest(SIZE, bits a second, rest): the remaining fraction of a nanosecond, for the next send_time",
     ),
     ("bit_and", "bit_and(a, b)"),
     ("bit_or", "bit_or(a, b)"),
