@@ -347,8 +347,8 @@ fn values(
     let mut ok = true;
     for (&at, value) in columns.iter().zip(&row.values) {
         let column = &table.columns[at];
-        let (nothing, mut n_rand) = (empty_element(), 0);
-        let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+        let (element, mut n_rand) = (empty_element(), 0);
+        let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
         let whose = format!("column `{}`", column.name);
         let expr = if scope.cx.is_broken(column.span) {
             None

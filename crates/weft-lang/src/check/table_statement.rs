@@ -384,8 +384,8 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
 }
 
 fn limit_of(cx: &mut Cx<'_>, limit: &ast::Expr) -> Option<u64> {
-    let (nothing, mut n_rand) = (empty_element(), 0);
-    let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+    let (element, mut n_rand) = (empty_element(), 0);
+    let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
     let expr = scope.value_for(limit, Type::Uint(64), false, "a limit")?;
     match cx.folded(&expr, &[])? {
         Value::Int(n) => Some(n as u64),
