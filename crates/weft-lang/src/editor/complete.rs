@@ -546,14 +546,14 @@ impl Completer<'_> {
             }
             [chain] if before.is_some_and(|token| self.is_word(&token, "INTO")) => {
                 let chain = index.member(None, chain, |kind| kind == K::Chain);
-                self.members(chain.or(Some(NOBODY)), |kind| kind == K::Instance);
+                self.members(chain.or(Some(NO_SYMBOL)), |kind| kind == K::Instance);
             }
             [chain, instance] => {
                 let chain = index.member(None, chain, |kind| kind == K::Chain);
                 let instance =
                     chain.and_then(|chain| index.member(Some(chain), instance, |kind| kind == K::Instance));
                 let element = instance.and_then(|instance| index.symbol(instance).of);
-                self.members(element.or(Some(NOBODY)), |kind| kind == K::Table);
+                self.members(element.or(Some(NO_SYMBOL)), |kind| kind == K::Table);
             }
             [row] => {
                 let handler = self.handler();
@@ -564,7 +564,7 @@ impl Completer<'_> {
                     .and_then(|row| index.symbol(row).of)
                     .or_else(|| element.and_then(|element| index.member(Some(element), row, is_table)))
                     .or_else(|| index.member(None, row, is_table));
-                self.members(table.or(Some(NOBODY)), |kind| kind == K::TableColumn);
+                self.members(table.or(Some(NO_SYMBOL)), |kind| kind == K::TableColumn);
             }
             _ => {}
         }
@@ -737,4 +737,4 @@ impl Completer<'_> {
 }
 
 /// An owner that owns nothing.
-const NOBODY: SymbolId = SymbolId(usize::MAX);
+const NO_SYMBOL: SymbolId = SymbolId(usize::MAX);
