@@ -67,11 +67,7 @@ pub fn lang_parse(data: &[u8]) {
     let mut again = SourceMap::new();
     let Ok(again_file) = again.add("fuzz.weft", once.as_str()) else { return };
     let (tree_again, faults) = parser::parse(&again, again_file);
-    assert!(
-        faults.is_empty(),
-        "formatting broke it: {faults:?}\
-{once}"
-    );
+    assert!(faults.is_empty(), "formatting broke it: {faults:?}\n{once}");
     // This form does not show spans, which may differ.
     assert_eq!(format!("{tree:#?}"), format!("{tree_again:#?}"), "formatting changed the tree");
     assert_eq!(format(&again, again_file).as_deref(), Some(once.as_str()), "formatting is not idempotent");
@@ -113,13 +109,7 @@ pub fn h2_frames(data: &[u8]) {
     let mut input: Vec<u8> = Vec::new();
     if is_server && mode & 4 != 0 {
         // Without this, most inputs would end at the preface.
-        input.extend_from_slice(
-            b"PRI * HTTP/2.0\r\
-\r\
-SM\r\
-\r\
-\0\0\0\x04\0\0\0\0\0",
-        );
+        input.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
     } else if !is_server && mode & 4 != 0 {
         input.extend_from_slice(b"\0\0\0\x04\0\0\0\0\0");
     }
@@ -336,29 +326,10 @@ pub fn capture(data: &[u8]) {
 /// Ethernet, IPv4 and UDP, in the text form of the IR.
 const FRAMES: &str = include_str!("../../tests/ir/frames.ir");
 /// Decrements the hop limit, and drops packets with none left. Sets the destination, and copies arrivals to all.
-const HOP: &str = "element \"hop\" \"hop\"\
-handler request function \"hop\" {\
-block0:\
- v0: int = input in2\
- \
-    v1: int = int 1\
- v2: bool = icmp.ule v0, v1\
- branch v2, block1, block2\
-block1:\
- drop ; line 7\
-block2:\
- \
-    v3: int = sub v0, v1\
- set_input in2, v3\
- v4: bytes = bytes \"\\x0a\\x00\\x00\\x09\"\
- set_input in4, v4\
- \
-    set_input in7, v3\
- v5: bytes = bytes \"*\"\
- mirror v5\
- forward\
-}\
-";
+const HOP: &str = "element \"hop\" \"hop\"\nhandler request function \"hop\" {\nblock0:\n v0: int = input in2\n \
+    v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\nblock1:\n drop ; line 7\nblock2:\n \
+    v3: int = sub v0, v1\n set_input in2, v3\n v4: bytes = bytes \"\\x0a\\x00\\x00\\x09\"\n set_input in4, v4\n \
+    set_input in7, v3\n v5: bytes = bytes \"*\"\n mirror v5\n forward\n}\n";
 
 /// Elements that remove headers, add others, and read the rest.
 const TUNNELS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;

@@ -54,12 +54,7 @@ block2:
 }}
 "
     );
-    Arc::new(parse_program(&text).unwrap_or_else(|error| {
-        panic!(
-            "{error}\
-{text}"
-        )
-    }))
+    Arc::new(parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}")))
 }
 
 /// A chain whose rules have two fields, of 32 and of 16 bits.
@@ -103,12 +98,7 @@ block2:
     forward
 }
 ";
-    Arc::new(parse_program(text).unwrap_or_else(|error| {
-        panic!(
-            "{error}\
-{text}"
-        )
-    }))
+    Arc::new(parse_program(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
 }
 
 /// A state with these rules; the first has the least rank.

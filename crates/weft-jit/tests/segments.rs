@@ -15,21 +15,9 @@ use weft_ir::program::{
 use weft_ir::text;
 use weft_jit::Jit;
 
-const COUNT: &str = "function \"f\" {\
-block0:\
-    v0: int = count t0\
-    v1: int = int 3\
-    \
-    v2: bool = icmp.ult v0, v1\
-    branch v2, block1, block2\
-block1:\
-    forward\
-block2:\
-    \
-    v3: bytes = bytes \"full\"\
-    abort RESOURCE_EXHAUSTED, v3    ; line 9\
-}\
-";
+const COUNT: &str = "function \"f\" {\nblock0:\n    v0: int = count t0\n    v1: int = int 3\n    \
+    v2: bool = icmp.ult v0, v1\n    branch v2, block1, block2\nblock1:\n    forward\nblock2:\n    \
+    v3: bytes = bytes \"full\"\n    abort RESOURCE_EXHAUSTED, v3    ; line 9\n}\n";
 
 fn jit() -> Jit {
     Jit::new().expect("this machine is one that code is generated for")
@@ -169,13 +157,8 @@ fn changed_state_is_checked_again() {
 #[test]
 fn ill_formed_function_is_refused() {
     // A wrong type would become a wrong address.
-    let source = "function \"f\" {\
-block0:\
-    v0: int = int 1\
-    v1: int = len v0    ; line 4\
-    forward\
-}\
-";
+    let source =
+        "function \"f\" {\nblock0:\n    v0: int = int 1\n    v1: int = len v0    ; line 4\n    forward\n}\n";
     let refused =
         jit().compile(&chain(source, 1), Event::Request, &state(Type::F64)).expect_err("it is wrong");
     assert!(refused.reason.contains("not well-formed"), "{refused}");
@@ -188,26 +171,10 @@ block0:\
 #[test]
 fn prefetch_stops_at_unknown_flag() {
     // The code would jump to a missing block: no chain with such a handler would compile.
-    let source = "function \"f\" {\
-block0:\
-    v0: int = int 7\
-    v1: row = find t0, v0\
-    v2: int = now\
-    \
-        v3: float = int_to_float.signed v2\
-    v4: float = float 1000.0\
-    v5: float = fdiv v3, v4\
-    \
-        v6: bool = float_fits.signed v5\
-    branch v6, block1, block2\
-block1:\
-    forward\
-block2:\
-    \
-        v7: row = find t0, v2\
-    forward\
-}\
-";
+    let source = "function \"f\" {\nblock0:\n    v0: int = int 7\n    v1: row = find t0, v0\n    v2: int = now\n    \
+        v3: float = int_to_float.signed v2\n    v4: float = float 1000.0\n    v5: float = fdiv v3, v4\n    \
+        v6: bool = float_fits.signed v5\n    branch v6, block1, block2\nblock1:\n    forward\nblock2:\n    \
+        v7: row = find t0, v2\n    forward\n}\n";
     let state = state(Type::F64);
     let program = jit().prefetching_always().compile(&chain(source, 2), Event::Request, &state);
     let mut notes = PrefetchSlots::default();
@@ -219,13 +186,8 @@ block2:\
 /// Code would assume that an address has its usual maximum length, and overrun its scratch.
 #[test]
 fn too_long_address_is_cut() {
-    let source = "function \"f\" {\
-block0:\
-    v0: bytes = input in0\
-    \
-        abort RESOURCE_EXHAUSTED, v0    ; line 9\
-}\
-";
+    let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \
+        abort RESOURCE_EXHAUSTED, v0    ; line 9\n}\n";
     let mut chain = ChainProgram::clone(&chain(source, 1));
     let peer = InputLocation::Meta(Meta::Peer);
     let input = Input { name: "peer".into(), ty: Type::IpAddr, nullable: false, place: peer, written: false };

@@ -36,7 +36,7 @@ pub use wire::{
 /// One parsed file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ast {
-    /// Where it came from.
+    /// The file.
     pub file: FileId,
     /// Top-level items in source order. Items with an error are omitted. Elements and chains with an error in their
     /// body are kept without the faulty part, with `is_faulty` set.
@@ -50,7 +50,7 @@ pub struct Ast {
 pub struct Ident {
     /// The name, in the case it was written.
     pub name: String,
-    /// Where.
+    /// The span.
     pub span: Span,
 }
 
@@ -206,7 +206,7 @@ pub struct TypeItem {
     pub or_replace: bool,
     /// The name of the schema.
     pub name: Ident,
-    /// What kind of file it is.
+    /// The kind of the file.
     pub source: SchemaKind,
     /// The file.
     pub path: StrLit,
@@ -216,7 +216,7 @@ pub struct TypeItem {
     pub span: Span,
 }
 
-/// What a schema is read from.
+/// The source of a schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchemaKind {
     /// A `.proto` file and its imports.
@@ -228,7 +228,7 @@ pub enum SchemaKind {
 /// `DROP kind name;`
 #[derive(Clone, PartialEq, Debug)]
 pub struct DropItem {
-    /// What kind of thing goes.
+    /// The kind of the dropped object.
     pub kind: Kind,
     /// Its name.
     pub name: Ident,
@@ -267,7 +267,7 @@ pub struct Listener {
     pub name: Ident,
     /// `tcp`, `unix`, ...; a word, not checked here.
     pub protocol: Ident,
-    /// What it binds.
+    /// The address to bind.
     pub address: StrLit,
     /// `WITH (...)`.
     pub options: Vec<Assign>,
@@ -295,7 +295,7 @@ pub struct Cluster {
 /// `USING ROUND ROBIN | LEAST REQUEST | RANDOM`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BalanceClause {
-    /// Which rule.
+    /// The balancing policy.
     pub balance: Balance,
     /// The clause.
     pub span: Span,
@@ -343,7 +343,7 @@ pub struct MethodClause {
 }
 
 impl MethodClause {
-    /// The methods that it means.
+    /// The methods that it matches.
     pub fn methods(&self) -> MethodSet {
         let set = MethodSet::of(self.patterns.iter().map(|pattern| &*pattern.value));
         if self.negated { set.negated() } else { set }
@@ -450,7 +450,7 @@ pub enum StageArg {
 /// `AT CLIENT|SERVER`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SideClause {
-    /// Which.
+    /// The side.
     pub side: Side,
     /// The clause.
     pub span: Span,
@@ -468,7 +468,7 @@ pub enum Side {
 /// One option of a chain.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ChainOption {
-    /// Which.
+    /// The kind.
     pub kind: ChainOptionKind,
     /// Without the `;`.
     pub span: Span,
@@ -576,7 +576,7 @@ pub struct FunctionItem {
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// What it takes and returns.
+    /// The types of parameters and result.
     pub ty: FunctionType,
     /// The native function's name, not checked here.
     pub native: StrLit,
@@ -595,9 +595,9 @@ pub struct FunctionItem {
 /// `(TYPE, ...) RETURNS TYPE`
 #[derive(Clone, PartialEq, Debug)]
 pub struct FunctionType {
-    /// What it takes.
+    /// The types of the parameters.
     pub params: Vec<TypeExpr>,
-    /// What it gives.
+    /// The type of the result.
     pub returns: TypeExpr,
     /// The whole.
     pub span: Span,
@@ -626,7 +626,7 @@ pub struct Field {
 /// A type as written.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TypeExpr {
-    /// Which.
+    /// The kind.
     pub kind: TypeKind,
     /// `?` was written.
     pub nullable: bool,
@@ -775,7 +775,7 @@ pub struct KeyClause {
 /// `MERGE SUM|MAX|MIN`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MergeClause {
-    /// Which rule.
+    /// The merge operation.
     pub merge: Merge,
     /// The clause.
     pub span: Span,
@@ -795,7 +795,7 @@ pub enum Merge {
 /// One option of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableOption {
-    /// Which.
+    /// The kind.
     pub kind: TableOptionKind,
     /// The option.
     pub span: Span,
@@ -859,7 +859,7 @@ impl Filler {
         }
     }
 
-    /// Who it is, in a sentence.
+    /// Its description in messages.
     pub fn in_words(self) -> &'static str {
         match self {
             Self::Controller => "the controller",
@@ -873,7 +873,7 @@ impl Filler {
 /// `EVICT OLDEST|LRU|REJECT`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EvictClause {
-    /// Which rule.
+    /// The eviction policy.
     pub evict: Evict,
     /// The clause.
     pub span: Span,
@@ -882,9 +882,9 @@ pub struct EvictClause {
 /// The action of a full table on insertion of another row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evict {
-    /// The row written longest ago goes.
+    /// Evicts the least recently written row.
     Oldest,
-    /// The row touched longest ago goes.
+    /// Evicts the least recently used row.
     Lru,
     /// The insert fails.
     Reject,
@@ -921,7 +921,7 @@ pub struct Sink {
     pub name: Ident,
     /// The columns of a row, at least one.
     pub columns: Vec<Field>,
-    /// Where rows go.
+    /// The destination of the rows.
     pub target: SinkTarget,
     /// `FORMAT ...`.
     pub format: Option<SinkFormatClause>,
@@ -929,7 +929,7 @@ pub struct Sink {
     pub span: Span,
 }
 
-/// Where the rows of a sink go.
+/// The destination of a sink's rows.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SinkTarget {
     /// `TO FILE e`; `e` may be a parameter.
@@ -950,7 +950,7 @@ pub enum SinkTarget {
 /// `FORMAT JSON|TEXT`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SinkFormatClause {
-    /// Which.
+    /// The format.
     pub format: SinkFormat,
     /// The clause.
     pub span: Span,
@@ -1005,17 +1005,17 @@ pub struct Edge {
 /// `ON event statements`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Handler {
-    /// When it runs.
+    /// The event that runs it.
     pub event: Event,
     /// `ON event`.
     pub event_span: Span,
-    /// What it does.
+    /// The statements.
     pub body: Vec<Stmt>,
     /// The whole.
     pub span: Span,
 }
 
-/// When a handler runs.
+/// The event that runs a handler.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// `ON OPEN`
@@ -1042,7 +1042,7 @@ pub enum Event {
     Signal {
         /// The signal.
         name: Ident,
-        /// What it carries.
+        /// The fields of a signal.
         fields: Vec<Field>,
     },
 }
@@ -1052,7 +1052,7 @@ pub enum Event {
 /// A statement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stmt {
-    /// Which.
+    /// The kind.
     pub kind: StmtKind,
     /// With its `;`.
     pub span: Span,
@@ -1072,9 +1072,9 @@ pub enum StmtKind {
     },
     /// `SET place = e;`
     Set {
-        /// What changes.
+        /// The target.
         target: AssignTarget,
-        /// To what.
+        /// The new value.
         value: Expr,
     },
     /// `IF e THEN ... ELSIF ... ELSE ... END IF;`
@@ -1096,7 +1096,7 @@ pub enum StmtKind {
     Delete {
         /// The table.
         table: Ident,
-        /// Which rows.
+        /// The condition on rows.
         filter: Expr,
     },
     /// `SCAN t MAX n ... END SCAN;`
@@ -1115,7 +1115,7 @@ pub enum StmtKind {
     },
     /// `MIRROR TO e;`
     Mirror {
-        /// Where the copy goes.
+        /// The destination of the copy.
         to: Expr,
     },
     /// `MARK (f = e, ...);`, or `MARK e;`, which sets the class.
@@ -1132,7 +1132,7 @@ pub enum StmtKind {
     Signal {
         /// The signal.
         name: Ident,
-        /// What it carries.
+        /// The arguments.
         args: Vec<Expr>,
     },
     /// `MESSAGE [TO e] (f = e, ...);`: sends an additional message.
@@ -1189,7 +1189,7 @@ pub struct Pushed {
 pub struct IfArm {
     /// The condition.
     pub condition: Expr,
-    /// What to do.
+    /// The statements.
     pub body: Vec<Stmt>,
     /// From the keyword to the last statement.
     pub span: Span,
@@ -1240,9 +1240,9 @@ pub struct Assign {
 /// `place = e` after `ABORT ... WITH`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WithItem {
-    /// What is set.
+    /// The target.
     pub target: AssignTarget,
-    /// To what.
+    /// The new value.
     pub value: Expr,
     /// The whole.
     pub span: Span,
@@ -1255,14 +1255,14 @@ pub struct Guard {
     pub into_output: Option<Span>,
     /// The query, of one row at most.
     pub select: Select,
-    /// What happens when there is no row.
+    /// The action if there is no row.
     pub otherwise: Option<Verdict>,
 }
 
 /// `SELECT items FROM input joins [WHERE e]`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Select {
-    /// What is selected, at least one.
+    /// The selected items, at least one.
     pub items: Vec<SelectItem>,
     /// Joins in order.
     pub joins: Vec<Join>,
@@ -1328,11 +1328,11 @@ pub struct Insert {
     pub into: Ident,
     /// The listed columns; empty if the list is omitted, which means all columns in order.
     pub columns: Vec<Ident>,
-    /// What goes in.
+    /// The source of the rows.
     pub source: InsertSource,
 }
 
-/// What an `INSERT` puts in.
+/// The source of an INSERT's rows.
 #[derive(Clone, PartialEq, Debug)]
 pub enum InsertSource {
     /// `VALUES (...), ...`, at least one row.
@@ -1372,7 +1372,7 @@ pub struct Update {
 pub struct Returning {
     /// The column of the table, after the update.
     pub column: Ident,
-    /// Where its value goes.
+    /// The target of its value.
     pub into: Path,
     /// The whole.
     pub span: Span,
@@ -1389,14 +1389,14 @@ pub struct Scan {
     pub alias: Option<Ident>,
     /// `WHERE e`.
     pub filter: Option<Expr>,
-    /// What is done for each row.
+    /// The statements for each row.
     pub body: Vec<Stmt>,
 }
 
 /// A verdict.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// Which.
+    /// The kind.
     pub kind: VerdictKind,
     /// Without the `;`.
     pub span: Span,
@@ -1445,7 +1445,7 @@ pub enum VerdictKind {
 /// An expression.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expr {
-    /// Which.
+    /// The kind.
     pub kind: ExprKind,
     /// With enclosing parentheses.
     pub span: Span,
@@ -1481,20 +1481,20 @@ pub enum ExprKind {
     },
     /// `NOT a`, `-a`
     Unary {
-        /// Which.
+        /// The operator.
         op: UnaryOp,
-        /// Of what.
+        /// The operand.
         operand: Box<Expr>,
     },
     /// `a op b`
     Binary {
-        /// Which.
+        /// The operator.
         op: BinaryOp,
         /// The operator's own place.
         op_span: Span,
-        /// Left of it.
+        /// The left operand.
         left: Box<Expr>,
-        /// Right of it.
+        /// The right operand.
         right: Box<Expr>,
     },
     /// `a IS [NOT] NULL`
@@ -1506,16 +1506,16 @@ pub enum ExprKind {
     },
     /// `a IS [NOT] DISTINCT FROM b`
     IsDistinct {
-        /// Left.
+        /// The left operand.
         left: Box<Expr>,
-        /// Right.
+        /// The right operand.
         right: Box<Expr>,
         /// `NOT`.
         negated: bool,
     },
     /// `a [NOT] IN (b, c, ...)`
     InList {
-        /// What is looked for.
+        /// The tested operand.
         operand: Box<Expr>,
         /// Among these, at least one.
         list: Vec<Expr>,
@@ -1535,9 +1535,9 @@ pub enum ExprKind {
     Between {
         /// The tested operand.
         operand: Box<Expr>,
-        /// The least.
+        /// The lower bound.
         low: Box<Expr>,
-        /// The greatest.
+        /// The upper bound.
         high: Box<Expr>,
         /// `NOT`.
         negated: bool,
@@ -1632,7 +1632,7 @@ pub struct CaseArm {
 /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Subselect {
-    /// What is selected.
+    /// The selected item.
     pub item: SelectItem,
     /// The table.
     pub table: Ident,

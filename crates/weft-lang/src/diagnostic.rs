@@ -10,7 +10,7 @@ mod render;
 
 pub use render::{RenderOptions, render, render_all};
 
-/// How bad it is.
+/// The severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
     /// Worth knowing; the program is accepted.
@@ -36,9 +36,9 @@ pub struct Code(pub &'static str);
 /// A remark about a place in the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Label {
-    /// Where.
+    /// The span.
     pub span: Span,
-    /// What about it; may be empty.
+    /// The text of the label; may be empty.
     pub text: String,
     /// True for the location of the error, false for locations that explain it.
     pub primary: bool,
@@ -47,18 +47,18 @@ pub struct Label {
 /// An edit of the text that fixes the error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fix {
-    /// What is replaced; empty to insert.
+    /// The span to replace; empty to insert.
     pub span: Span,
-    /// By what.
+    /// The replacement.
     pub replacement: String,
 }
 
 /// One fault, or one remark.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// Its kind.
+    /// Its code.
     pub code: Code,
     /// One sentence without a full stop.
     pub message: String,
@@ -111,7 +111,7 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the edit that puts it right.
+    /// Sets the edit that fixes it.
     #[must_use]
     pub fn with_fix(mut self, span: Span, replacement: impl Into<String>) -> Self {
         self.fix = Some(Fix { span, replacement: replacement.into() });

@@ -41,9 +41,9 @@ pub use queue::{
 pub struct Network {
     /// The schemas of all `TYPE`s, merged.
     pub schema: Schema,
-    /// Where sessions enter.
+    /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Where they go.
+    /// The clusters.
     pub clusters: Vec<Cluster>,
     /// Rules between them, in source order.
     pub routes: Vec<Route>,
@@ -53,7 +53,7 @@ pub struct Network {
     pub groups: Vec<Group>,
     /// Wire formats; [`wire::ProtocolId`] is an index into it.
     pub protocols: Vec<wire::Protocol>,
-    /// Where they are, in their order.
+    /// The spans of the protocols, in the same order.
     pub protocol_spans: Vec<Span>,
     /// Unions: names for one of several wire formats.
     pub unions: Vec<wire::Union>,
@@ -69,9 +69,9 @@ pub struct Network {
     pub fills: Vec<Fill>,
     /// The queues that can be used without arguments.
     pub queues: Vec<Queue>,
-    /// Where packets wait.
+    /// The links of ports.
     pub links: Vec<Link>,
-    /// Where calls wait.
+    /// The links of calls.
     pub call_links: Vec<CallLink>,
 }
 
@@ -148,7 +148,7 @@ impl Network {
 pub struct Listener {
     /// Its name.
     pub name: String,
-    /// What it binds.
+    /// The address to bind.
     pub address: Address,
     /// `WITH (...)`: the options that the program sets, each with the type given in
     /// [`weft_core::options::LISTENER_OPTIONS`].
@@ -200,7 +200,7 @@ pub struct Setting {
     pub name: &'static str,
     /// Its value.
     pub value: Value,
-    /// Where it is set.
+    /// The span of the option.
     pub span: Span,
 }
 
@@ -209,7 +209,7 @@ pub struct Setting {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// What carries its frames.
+    /// The kind of the port.
     pub kind: PortKind,
     /// The device or the file: `eth0`, `yesterday.pcap`; empty for `memory`.
     pub device: String,
@@ -224,7 +224,7 @@ pub struct Port {
 pub struct Group {
     /// Its name, which no port has.
     pub name: String,
-    /// Which of them takes a frame.
+    /// How the group selects a port.
     pub choice: GroupChoice,
     /// `SELECT BY e`, where `e` is not `flow()`.
     pub key: Option<GroupKey>,
@@ -266,7 +266,7 @@ pub enum Outlet {
     Group(usize),
 }
 
-/// What carries the frames of a port.
+/// The kind of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortKind {
     /// `packet 'eth0'`: a packet socket on a network device (AF_PACKET).
@@ -346,7 +346,7 @@ pub struct Branch {
     pub edge: usize,
     /// The stages, a range of [`Chain::instances`].
     pub stages: std::ops::Range<usize>,
-    /// Where it is written.
+    /// The span.
     pub span: Span,
 }
 
@@ -470,7 +470,7 @@ pub struct FilterInstance {
     pub declared: Span,
     /// The position: before the instance with this index in [`Chain::instances`], or at the end.
     pub at: usize,
-    /// What it does.
+    /// The policies.
     pub policies: Policies,
     /// If its policies read messages, an element computes their keys: `instances[at - 1]`, which has the same name and
     /// contains only [`StmtKind::Key`].
@@ -508,7 +508,7 @@ pub enum ColumnLocation {
     Present(Vec<String>),
     /// A list of the message.
     List(ListLocation),
-    /// Something that the engine knows.
+    /// Metadata from the engine.
     Meta(Meta),
     /// A field of a frame, or whether the frame has a layer.
     Frame(FieldRef),
@@ -549,7 +549,7 @@ pub struct TableLimits {
     pub ttl_on_insert: Option<Interval>,
 }
 
-/// Where the rows of a sink go.
+/// The destination of a sink's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkTarget {
     /// Standard output.
@@ -574,7 +574,7 @@ pub struct Fill {
     pub table: FillTarget,
     /// A value for each of [`Table::columns`] (keys first); no two rows have the same key.
     pub rows: Vec<Vec<Value>>,
-    /// The first of the items that gave rows.
+    /// The first item with rows.
     pub span: Span,
 }
 
@@ -601,9 +601,9 @@ pub enum FillTarget {
 pub struct NativeFunction {
     /// Its name.
     pub name: String,
-    /// Which.
+    /// The native function.
     pub native: Native,
-    /// What it takes and gives.
+    /// The types of parameters and result.
     pub ty: FunctionType,
     /// The options that are set. They name the source of a key, never the key itself.
     pub options: Vec<Setting>,
@@ -617,12 +617,12 @@ pub struct NativeFunction {
     pub span: Span,
 }
 
-/// What a function takes and gives.
+/// The types of a function's parameters and result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionType {
-    /// What it takes.
+    /// The types of the parameters.
     pub params: Vec<Type>,
-    /// What it gives.
+    /// The type of the result.
     pub returns: Type,
     /// `T?`: it may give NULL.
     pub nullable: bool,
@@ -646,7 +646,7 @@ pub enum NativeRef {
 pub struct Element {
     /// Its name.
     pub name: String,
-    /// What it works on.
+    /// The layer.
     pub layer: Layer,
     /// Parameters; an instance gives each a value.
     pub params: Vec<Param>,
@@ -677,7 +677,7 @@ impl Element {
         stmts.any(|stmt| matches!(stmt.kind, StmtKind::Key { .. }))
     }
 
-    /// An element that declares nothing.
+    /// An element without declarations.
     pub fn empty(name: &str, span: Span) -> Self {
         Self {
             name: name.to_owned(),
@@ -696,7 +696,7 @@ impl Element {
     }
 }
 
-/// What an element works on.
+/// The layer of an element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Layer {
     /// `ON rpc`: calls.
@@ -720,7 +720,7 @@ pub struct Param {
     pub function: Option<FunctionType>,
     /// The default value; without it, every stage must give one.
     pub default: Option<Value>,
-    /// Where it is declared.
+    /// The span of the declaration.
     pub span: Span,
 }
 
@@ -733,7 +733,7 @@ pub struct Column {
     pub ty: Type,
     /// `T?`.
     pub nullable: bool,
-    /// Which message.
+    /// The message that has the column.
     pub direction: Direction,
     /// Some handler reads it.
     pub read: bool,
@@ -741,11 +741,11 @@ pub struct Column {
     pub written: bool,
     /// Some `REPLY` gives it a value.
     pub replied: bool,
-    /// Where it is declared.
+    /// The span of the declaration.
     pub span: Span,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From caller to callee.
@@ -813,7 +813,7 @@ pub struct TableColumn {
     pub merge: Option<Merge>,
     /// Its position in the written list of columns.
     pub written_at: usize,
-    /// Where it is declared.
+    /// The span of the declaration.
     pub span: Span,
 }
 
@@ -841,7 +841,7 @@ pub struct CallCell {
     pub ty: Type,
     /// The value when the call opens: constants, parameters and `now()`. The zero of its type if None.
     pub start: Option<Expr>,
-    /// Where it is declared.
+    /// The span of the declaration.
     pub span: Span,
 }
 
@@ -904,7 +904,7 @@ impl Handlers {
     }
 }
 
-/// When a handler runs.
+/// The event that runs a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names are the language's own")]
 pub enum HandlerKind {
@@ -933,15 +933,15 @@ impl HandlerKind {
 /// A handler. If its body ends without a verdict, the tuple is forwarded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handler {
-    /// When it runs.
+    /// The event that runs it.
     pub kind: HandlerKind,
-    /// What it does.
+    /// The statements.
     pub body: Vec<Stmt>,
     /// The LETs; each is assigned once, before any use.
     pub locals: Vec<Local>,
     /// The table rows that expressions read.
     pub rows: Vec<Row>,
-    /// What it may do.
+    /// Its effects.
     pub effects: Effects,
     /// The whole handler.
     pub span: Span,
@@ -1012,7 +1012,7 @@ pub struct Effects {
     pub tables_read: Vec<TableRef>,
     /// Tables changed in any way.
     pub tables_written: Vec<TableRef>,
-    /// Tables that may get new rows.
+    /// Tables into which rows may be inserted.
     pub tables_inserted: Vec<TableRef>,
     /// Variables read, indices into [`Element::vars`].
     pub vars_read: Vec<usize>,
@@ -1049,7 +1049,7 @@ pub struct Effects {
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stmt {
-    /// Which.
+    /// The kind.
     pub kind: StmtKind,
     /// The whole statement.
     pub span: Span,
@@ -1067,14 +1067,14 @@ pub enum StmtKind {
     },
     /// `SET`
     Set {
-        /// What changes.
+        /// The target.
         target: AssignTarget,
         /// A value of the target's type; NULL only if the target allows it.
         value: Expr,
     },
     /// The value of a FILTER's key; generated only from a filter's `PER` and `ID`.
     Key {
-        /// Which.
+        /// The key.
         key: KeyId,
         /// Its parts, of any type that a table key may have.
         parts: Vec<Expr>,
@@ -1092,7 +1092,7 @@ pub enum StmtKind {
         query: Query,
         /// The assignments of a match: all values are computed before any target changes.
         set: Vec<(AssignTarget, Expr)>,
-        /// What happens without a row.
+        /// The action if there is no row.
         otherwise: Verdict,
     },
     /// `INSERT` into a table. Inserting an existing key is the error "duplicate key".
@@ -1133,7 +1133,7 @@ pub enum StmtKind {
         row: RowId,
         /// The key in its order.
         key: Vec<Expr>,
-        /// What else must be true of the row.
+        /// The remaining condition on the row.
         condition: Option<Expr>,
         /// Columns (no keys) and values; all values are computed before any column changes.
         set: Vec<(usize, Expr)>,
@@ -1150,7 +1150,7 @@ pub enum StmtKind {
         row: RowId,
         /// The key in its order.
         key: Vec<Expr>,
-        /// What else must be true of the row.
+        /// The remaining condition on the row.
         condition: Option<Expr>,
     },
     /// `SCAN`: runs the body once for each row that passes the filter. The body inserts no rows into this table.
@@ -1163,7 +1163,7 @@ pub enum StmtKind {
         rows_max: u64,
         /// `WHERE`
         filter: Option<Expr>,
-        /// What is done.
+        /// The statements.
         body: Vec<Stmt>,
     },
     /// `ADD` to a merged variable: adds, or takes the maximum or minimum, depending on its declaration.
@@ -1223,7 +1223,7 @@ pub enum StmtKind {
 /// A header of a PUSH.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pushed {
-    /// Which.
+    /// The protocol.
     pub protocol: ProtocolId,
     /// The fields that are set, with values of their types.
     pub fields: Vec<(FieldId, Expr)>,
@@ -1256,13 +1256,13 @@ pub struct Query {
 pub struct Join {
     /// The table.
     pub table: TableRef,
-    /// The row that is found.
+    /// The row.
     pub row: RowId,
     /// `FIRST`: the match specification. The controller fills the table.
     pub first: Option<MatchSpec>,
     /// The key in its order; a NULL in it finds no row. For a match, the value of each part.
     pub key: Vec<Expr>,
-    /// What else must be true of the row.
+    /// The remaining condition on the row.
     pub condition: Option<Expr>,
     /// `LEFT`: without a row, its columns are NULL and the query continues.
     pub left: bool,
@@ -1290,7 +1290,7 @@ pub enum AssignTarget {
 /// A verdict, which ends the handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Which.
+    /// The kind.
     pub kind: VerdictKind,
     /// The span of the statement; that of the guard for an implied verdict.
     pub span: Span,
@@ -1345,7 +1345,7 @@ pub enum AnswerTarget {
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// Which.
+    /// The kind.
     pub kind: ExprKind,
     /// Its type.
     pub ty: Type,
@@ -1353,7 +1353,7 @@ pub struct Expr {
     pub nullable: bool,
     /// It may be an error.
     pub fallible: bool,
-    /// Where it is written.
+    /// The span.
     pub span: Span,
 }
 
@@ -1462,22 +1462,22 @@ pub enum ExprKind {
     Or(Box<Expr>, Box<Expr>),
     /// A comparison of two values of one type.
     Compare {
-        /// Which.
+        /// The operator.
         op: CompareOp,
-        /// Left.
+        /// The left operand.
         left: Box<Expr>,
-        /// Right.
+        /// The right operand.
         right: Box<Expr>,
     },
     /// Arithmetic. On integers, SIZE and F64 both operands have the result's type. With time: TIMESTAMP - TIMESTAMP,
     /// TIMESTAMP +- INTERVAL, INTERVAL +- INTERVAL, INTERVAL * or / I64 or F64, INTERVAL / INTERVAL = F64,
     /// INTERVAL % INTERVAL. The INTERVAL of a product is on the left.
     Arith {
-        /// Which.
+        /// The operator.
         op: ArithOp,
-        /// Left.
+        /// The left operand.
         left: Box<Expr>,
-        /// Right.
+        /// The right operand.
         right: Box<Expr>,
     },
     /// `a || b || c` on TEXT or on BYTES; NULL if any is.
@@ -1488,7 +1488,7 @@ pub enum ExprKind {
     SameAs(Box<Expr>, Box<Expr>),
     /// `IN (...)`: three-valued like the OR of `=`.
     InList {
-        /// What is looked for.
+        /// The tested operand.
         operand: Box<Expr>,
         /// Values of its type.
         list: Vec<Expr>,
@@ -1497,9 +1497,9 @@ pub enum ExprKind {
     Between {
         /// The tested operand.
         operand: Box<Expr>,
-        /// The least.
+        /// The lower bound.
         low: Box<Expr>,
-        /// The greatest.
+        /// The upper bound.
         high: Box<Expr>,
     },
     /// `CASE`
@@ -1513,7 +1513,7 @@ pub enum ExprKind {
     },
     /// A function.
     Function {
-        /// Which.
+        /// The function.
         function: Function,
         /// The arguments, of the types in the function's signature.
         args: Vec<Expr>,
@@ -1539,7 +1539,7 @@ pub enum ExprKind {
         rows_max: u64,
         /// `WHERE`
         filter: Option<Box<Expr>>,
-        /// Which aggregate.
+        /// The aggregate.
         aggregate: Aggregate,
     },
     /// `ANY(l IN list WHERE e MAX n)`, `ALL` or `COUNT`, in a column's binding.
@@ -1566,7 +1566,7 @@ pub struct Find {
     pub row: RowId,
     /// The key in its order; a NULL in it finds no row.
     pub key: Vec<Expr>,
-    /// What else must be true of the row.
+    /// The remaining condition on the row.
     pub condition: Option<Expr>,
 }
 
@@ -1637,7 +1637,7 @@ pub enum ArithOp {
     Rem,
 }
 
-/// What the engine knows of a tuple.
+/// Metadata of a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Meta {
     /// `method`, TEXT: `/shop.Cart/Add`.

@@ -7,7 +7,7 @@
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::{DIAGNOSTICS_MAX, FileId, Span};
 
-/// What a token is.
+/// The class of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenKind {
     /// `name`, `SELECT`
@@ -81,11 +81,11 @@ pub enum TokenKind {
 /// One token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token {
-    /// What it is.
+    /// The kind.
     pub kind: TokenKind,
     /// The lexer has already reported an error for this token, or for the text before it.
     pub broken: bool,
-    /// Where.
+    /// The span.
     pub span: Span,
 }
 
@@ -100,7 +100,7 @@ pub struct Comment {
     pub n_tokens_before: u32,
 }
 
-/// What [`lex`] returns.
+/// The result of [`lex`].
 #[derive(Clone, Debug)]
 pub struct Lexed {
     /// The tokens, the last one [`TokenKind::Eof`].

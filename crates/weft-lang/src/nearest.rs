@@ -13,16 +13,16 @@ const SHORT_BYTES_MIN: usize = 4;
 /// the only word that starts with `name`.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.into_iter().collect();
-    slip(name, known.iter().copied()).or_else(|| completion(name, &known))
+    typo(name, known.iter().copied()).or_else(|| completion(name, &known))
 }
 
 /// The nearest keyword; abbreviations are not considered. Keywords of two letters are never suggested: half of all
 /// short names are similar to one.
 pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    slip(word, known.into_iter().filter(|keyword| keyword.len() > 2))
+    typo(word, known.into_iter().filter(|keyword| keyword.len() > 2))
 }
 
-fn slip<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn typo<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > WORD_BYTES_MAX {
         return None;
     }

@@ -285,7 +285,7 @@ impl Parser<'_> {
             return Err(self.kind_elsewhere(kind));
         }
         let message = match word {
-            "" => return Err(self.expected("the kind of thing to create, such as `ELEMENT` or `CHAIN`")),
+            "" => return Err(self.expected("the kind of object to create, such as `ELEMENT` or `CHAIN`")),
             _ => format!("unknown kind `{word}`"),
         };
         let span = self.token().span;
@@ -380,7 +380,7 @@ impl Parser<'_> {
             return Err(self.expected(&cursor::one_of(&kinds)));
         };
         self.bump_keyword();
-        let name = self.ident("the name of what is dropped")?;
+        let name = self.ident("the name of the object to drop")?;
         self.semicolon()?;
         Ok(Item::Drop(DropItem { kind: *kind, name, span: self.span_from(start) }))
     }

@@ -36,10 +36,10 @@ pub trait Resolver {
     }
 }
 
-/// What a `CREATE TYPE` names.
+/// The file kinds of `CREATE TYPE`.
 #[derive(Clone, Debug)]
 pub struct SchemaSource<'a> {
-    /// What kind of file it is.
+    /// The kind of the file.
     pub kind: SchemaKind,
     /// Its path, as written.
     pub path: &'a str,
@@ -48,7 +48,7 @@ pub struct SchemaSource<'a> {
 }
 
 impl TypeItem {
-    /// What it names.
+    /// The schema source that it names.
     pub fn schema(&self) -> SchemaSource<'_> {
         let roots = self.roots.iter().map(|root| root.value.as_str()).collect();
         SchemaSource { kind: self.source, path: &self.path.value, roots }
@@ -60,9 +60,9 @@ impl TypeItem {
 pub struct SchemaFault {
     /// The fact, as a clause.
     pub why: String,
-    /// What would help.
+    /// A help, if any.
     pub help: Option<String>,
-    /// Where, if a text is at fault.
+    /// The location of the error, if it is in a text.
     pub place: Option<Box<SchemaLocation>>,
 }
 
@@ -71,7 +71,7 @@ pub struct SchemaFault {
 pub struct SchemaLocation {
     /// The name of the file.
     pub name: String,
-    /// What is in it.
+    /// The text of the file.
     pub text: String,
     /// The byte range of the error in the text.
     pub range: Range<usize>,

@@ -203,7 +203,7 @@ impl SourceMap {
         self.files.get(span.file.0 as usize).and_then(|file| file.text.get(span.range())).unwrap_or("")
     }
 
-    /// The files in the order they came.
+    /// The files in the order of their addition.
     pub fn files(&self) -> impl Iterator<Item = (FileId, &SourceFile)> {
         self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))
     }

@@ -17,33 +17,19 @@ use weft_io::{BUSY_POLL_MAX, COALESCE};
     version,
     about = "A full-stack, application-defined network",
     disable_help_subcommand = false,
-    after_help = "Try:      weft demo\
-\
-                  Write:    weft check network.weft        weft fmt network.weft          weft explain network.weft\
-\
-                  Edit:     weft lsp, started by editors: see editors/README.md\
-\
-                  Run:      weft run network.weft          weft apply network.weft\
-\
-                  Look:     weft status                    weft top\
-\
-                  Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\
-\
-                  Gates:    weft compile queue.weft --target verilog\
-\
-                  Try out:  weft replay network.weft --in yesterday.pcap\
-\
-                  \u{20}         weft generate network.weft --with vxlan --out random.pcap\
-\
-                  Simulate: weft sim run queue.weft --queue fq_codel --flows bulk=2,rpc=4\
-\
-                  Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\
-\
-                  \u{20}         weft link record wan --for 10s\
-\
-                  Measure:  weft bench elements            weft bench rpc\
-\
-\
+    after_help = "Try:      weft demo\n\
+                  Write:    weft check network.weft        weft fmt network.weft          weft explain network.weft\n\
+                  Edit:     weft lsp, started by editors: see editors/README.md\n\
+                  Run:      weft run network.weft          weft apply network.weft\n\
+                  Look:     weft status                    weft top\n\
+                  Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
+                  Gates:    weft compile queue.weft --target verilog\n\
+                  Try out:  weft replay network.weft --in yesterday.pcap\n\
+                  \u{20}         weft generate network.weft --with vxlan --out random.pcap\n\
+                  Simulate: weft sim run queue.weft --queue fq_codel --flows bulk=2,rpc=4\n\
+                  Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\n\
+                  \u{20}         weft link record wan --for 10s\n\
+                  Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 success, 1 faulty input, 2 usage, 3 fault of the environment."
 )]
 pub(crate) struct Cli {
@@ -130,9 +116,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft check network.weft\
-  weft check --cost network.weft")]
+#[command(after_help = "Examples:\n  weft check network.weft\n  weft check --cost network.weft")]
 pub(crate) struct CheckArgs {
     /// The program's first file; `-` is standard input
     pub(crate) file: String,
@@ -148,9 +132,7 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft compile library/queues/codel.weft --target verilog -o gates\
-  \
+#[command(after_help = "Examples:\n  weft compile library/queues/codel.weft --target verilog -o gates\n  \
                         weft compile library/queues/srpt.weft --target verilog --entries 16 --remaining-bits 16")]
 pub(crate) struct CompileArgs {
     /// The program's first file
@@ -185,10 +167,7 @@ pub(crate) enum Target {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft explain network.weft\
-  weft explain network.weft shop --json\
-  \
+#[command(after_help = "Examples:\n  weft explain network.weft\n  weft explain network.weft shop --json\n  \
                         weft explain network.weft shop --admin 127.0.0.1:9901 --svg shop.svg")]
 pub(crate) struct ExplainArgs {
     /// The program's first file
@@ -219,9 +198,7 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft fmt network.weft\
-  weft fmt --check *.weft")]
+#[command(after_help = "Examples:\n  weft fmt network.weft\n  weft fmt --check *.weft")]
 pub(crate) struct FmtArgs {
     /// Files or folders to rewrite in place; `-` formats standard input to standard output
     #[arg(required = true)]
@@ -235,13 +212,9 @@ pub(crate) struct FmtArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  \
-                  nvim -c 'lua vim.lsp.enable(\"weft\")' network.weft\
-  \
-                  code --install-extension weft.vsix\
-\
-\
+#[command(after_help = "Examples:\n  \
+                  nvim -c 'lua vim.lsp.enable(\"weft\")' network.weft\n  \
+                  code --install-extension weft.vsix\n\n\
                   Editors start it; see editors/README.md for their setup.")]
 pub(crate) struct LspArgs {
     /// Talk over standard input and output, which is the only way; editors pass it by habit
@@ -250,9 +223,9 @@ pub(crate) struct LspArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft run network.weft\
-  weft run network.weft --workers 4 --admin 127.0.0.1:9902")]
+#[command(
+    after_help = "Examples:\n  weft run network.weft\n  weft run network.weft --workers 4 --admin 127.0.0.1:9902"
+)]
 pub(crate) struct RunArgs {
     /// The program's first file
     pub(crate) file: String,
@@ -343,9 +316,7 @@ pub(crate) struct AdminArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft apply network.weft\
-  weft apply --dry-run network.weft --json")]
+#[command(after_help = "Examples:\n  weft apply network.weft\n  weft apply --dry-run network.weft --json")]
 pub(crate) struct ApplyArgs {
     /// The program's first file
     pub(crate) file: String,
@@ -369,13 +340,9 @@ pub(crate) enum Output {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft replay network.weft --chain edge --in yesterday.pcap\
-  \
-                        weft replay network.weft --in lan=inside.pcap --in wan=outside.pcap\
-  \
-                        weft replay network.weft --in yesterday.pcap --out left.pcap -o json\
-  \
+#[command(after_help = "Examples:\n  weft replay network.weft --chain edge --in yesterday.pcap\n  \
+                        weft replay network.weft --in lan=inside.pcap --in wan=outside.pcap\n  \
+                        weft replay network.weft --in yesterday.pcap --out left.pcap -o json\n  \
                         weft replay network.weft --in yesterday.pcap --annotate --out told.pcapng")]
 pub(crate) struct ReplayArgs {
     /// The program's first file
@@ -427,11 +394,8 @@ pub(crate) struct ReplayArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft generate network.weft --out random.pcap\
-  \
-                        weft generate library/protocols/all.weft --with vxlan --count 100 --out vxlan.pcap\
-  \
+#[command(after_help = "Examples:\n  weft generate network.weft --out random.pcap\n  \
+                        weft generate library/protocols/all.weft --with vxlan --count 100 --out vxlan.pcap\n  \
                         weft generate sensor.weft --with sensor -o json")]
 pub(crate) struct GenerateArgs {
     /// The program's first file
@@ -484,19 +448,12 @@ pub(crate) enum Experiment {
 
 #[derive(Args)]
 #[command(
-    after_help = "Bulk flows send without end and want throughput. Interactive flows send without end and want\
-\
-                  throughput over delay. A web flow sends pages, with pauses of 0.2 s on average. An rpc flow\
-\
-                  sends 20 calls of 4 KiB a second. p.class is 1 for bulk, 2 for web and rpc, 3 for interactive.\
-\
-\
-                  Examples:\
-  \
-                  weft sim run --queue fifo --queue fq_codel --flows bulk=2,rpc=4\
-  \
-                  weft sim run mine.weft --rate 40mbit --delay 20ms --for 30s --sender newreno\
-  \
+    after_help = "Bulk flows send without end and want throughput. Interactive flows send without end and want\n\
+                  throughput over delay. A web flow sends pages, with pauses of 0.2 s on average. An rpc flow\n\
+                  sends 20 calls of 4 KiB a second. p.class is 1 for bulk, 2 for web and rpc, 3 for interactive.\n\n\
+                  Examples:\n  \
+                  weft sim run --queue fifo --queue fq_codel --flows bulk=2,rpc=4\n  \
+                  weft sim run mine.weft --rate 40mbit --delay 20ms --for 30s --sender newreno\n  \
                   weft sim run mine.weft --queue mine --queue \"codel (target = '10 ms')\" --lte"
 )]
 pub(crate) struct SimRunArgs {
@@ -576,9 +533,7 @@ pub(crate) enum WorkloadName {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft sim no-silver-bullet --quick\
-  \
+#[command(after_help = "Examples:\n  weft sim no-silver-bullet --quick\n  \
                         weft sim no-silver-bullet --traces traces/ --svg no-silver-bullet.svg")]
 pub(crate) struct SilverBulletArgs {
     /// Four seeds and a fifth of the time; less precise
@@ -606,9 +561,9 @@ pub(crate) struct SilverBulletArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft sim flood\
-  weft sim flood --queue fq_codel --queue mine.weft --rate 40mbit")]
+#[command(
+    after_help = "Examples:\n  weft sim flood\n  weft sim flood --queue fq_codel --queue mine.weft --rate 40mbit"
+)]
 pub(crate) struct FloodArgs {
     /// A library queue, with optional arguments; or a file, whose last queue is used. May be repeated; by default all
     /// library queues
@@ -666,15 +621,10 @@ pub(crate) enum LinkAction {
 }
 
 #[derive(Args)]
-#[command(after_help = "Recording does not disturb the link. Without a recording there is no cost.\
-\
-\
-                  Examples:\
-  \
-                  weft link record wan --for 10s\
-  \
-                  weft link record wan --for 2min -o wan.rec && weft link show wan.rec --svg wan.svg\
-  \
+#[command(after_help = "Recording does not disturb the link. Without a recording there is no cost.\n\n\
+                  Examples:\n  \
+                  weft link record wan --for 10s\n  \
+                  weft link record wan --for 2min -o wan.rec && weft link show wan.rec --svg wan.svg\n  \
                   weft link record tenants --for 30s && weft link explain tenants.rec")]
 pub(crate) struct LinkRecordArgs {
     /// The name of the link, of a port, a cluster or a listener
@@ -699,9 +649,9 @@ pub(crate) struct LinkRecordArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft link show run.rec\
-  weft link show run.rec --link down --svg down.svg")]
+#[command(
+    after_help = "Examples:\n  weft link show run.rec\n  weft link show run.rec --link down --svg down.svg"
+)]
 pub(crate) struct LinkShowArgs {
     /// A file written by `weft link record`, or by `--record` of another command
     pub(crate) file: PathBuf,
@@ -717,9 +667,9 @@ pub(crate) struct LinkShowArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft link explain run.rec\
-  weft link explain run.rec 1523 --link down")]
+#[command(
+    after_help = "Examples:\n  weft link explain run.rec\n  weft link explain run.rec 1523 --link down"
+)]
 pub(crate) struct LinkExplainArgs {
     /// A file written by `weft link record`, or by `--record` of another command
     pub(crate) file: PathBuf,
@@ -737,23 +687,14 @@ pub(crate) struct LinkExplainArgs {
 #[derive(Args)]
 #[command(
     override_usage = "weft link emulate [OPTIONS] [-- COMMAND...]",
-    after_help = "Up is from the command to the other end, down is back. An option without a direction sets both.\
-\
-                  WEFT_WORLD holds the address of the other end, 100.64.0.1 for the only link, and WEFT_WORLD6\
-\
-                  its IPv6 address, fd64:7766:7400::1. The command needs root or user namespaces. Without root\
-\
-                  the other end is an empty namespace: start the peer there with --far.\
-\
-\
-                  Examples:\
-  \
-                  weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\
-  \
-                  weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\
-  \
-                  weft link emulate --rate 10mbit --loss-bursts 1%,25% --schedule train.txt -- ./client\
-  \
+    after_help = "Up is from the command to the other end, down is back. An option without a direction sets both.\n\
+                  WEFT_WORLD holds the address of the other end, 100.64.0.1 for the only link, and WEFT_WORLD6\n\
+                  its IPv6 address, fd64:7766:7400::1. The command needs root or user namespaces. Without root\n\
+                  the other end is an empty namespace: start the peer there with --far.\n\n\
+                  Examples:\n  \
+                  weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\n  \
+                  weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\n  \
+                  weft link emulate --rate 10mbit --loss-bursts 1%,25% --schedule train.txt -- ./client\n  \
                   weft link emulate --rate 10mbit --queue my.weft --far 'iperf3 -s -1' -- iperf3 -c 100.64.0.1"
 )]
 pub(crate) struct EmulateArgs {
@@ -780,9 +721,7 @@ pub(crate) struct EmulateArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft status\
-  weft status --json --admin 127.0.0.1:9902")]
+#[command(after_help = "Examples:\n  weft status\n  weft status --json --admin 127.0.0.1:9902")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
@@ -798,14 +737,10 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  \
-                        weft query 'SELECT * FROM edge.firewall.rules WHERE NOT allow ORDER BY rank LIMIT 20'\
-  \
-                        weft query 'UPDATE edge.firewall.rules SET allow = FALSE WHERE rank = 30' -o json\
-  \
-                        weft query \"ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS\"\
-  \
+#[command(after_help = "Examples:\n  \
+                        weft query 'SELECT * FROM edge.firewall.rules WHERE NOT allow ORDER BY rank LIMIT 20'\n  \
+                        weft query 'UPDATE edge.firewall.rules SET allow = FALSE WHERE rank = 30' -o json\n  \
+                        weft query \"ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS\"\n  \
                         weft query --file rules.weft")]
 pub(crate) struct QueryArgs {
     /// SELECT, INSERT, UPDATE and DELETE, separated by semicolons, or ALTER LINK; by default list the tables
@@ -821,9 +756,7 @@ pub(crate) struct QueryArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  nft list ruleset | weft import - --out-port lan,wan > rules.weft\
-  \
+#[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port lan,wan > rules.weft\n  \
                         weft import rules.v4 --table edge.ruleset.rules --keep-going > rules.weft")]
 pub(crate) struct ImportArgs {
     /// Output of `nft list ruleset`, `iptables-save` or `ip6tables-save`; `-` is standard input
@@ -859,9 +792,7 @@ pub(crate) enum ListFormat {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft load edge.firewall.rules rules.csv\
-  \
+#[command(after_help = "Examples:\n  weft load edge.firewall.rules rules.csv\n  \
                         weft load core.router.routes routes.csv --replace")]
 pub(crate) struct LoadArgs {
     /// The table: `chain.instance.table`, or the name of a shared table
@@ -879,9 +810,7 @@ pub(crate) struct LoadArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft top\
-  weft top --every 5 --json")]
+#[command(after_help = "Examples:\n  weft top\n  weft top --every 5 --json")]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
@@ -894,9 +823,7 @@ pub(crate) struct TopArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft demo\
-  weft demo --forever --in-flight 16")]
+#[command(after_help = "Examples:\n  weft demo\n  weft demo --forever --in-flight 16")]
 pub(crate) struct DemoArgs {
     /// Run until stopped
     #[arg(long)]
@@ -926,10 +853,8 @@ pub(crate) struct DemoArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  \
-                  weft completions bash > ~/.local/share/bash-completion/completions/weft\
-  \
+#[command(after_help = "Examples:\n  \
+                  weft completions bash > ~/.local/share/bash-completion/completions/weft\n  \
                   weft completions zsh > ~/.zfunc/_weft")]
 pub(crate) struct CompletionsArgs {
     /// The shell
@@ -937,9 +862,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\
-  weft man run | man -l -\
-  weft man > ~/.local/share/man/man1/weft.1")]
+#[command(after_help = "Examples:\n  weft man run | man -l -\n  weft man > ~/.local/share/man/man1/weft.1")]
 pub(crate) struct ManArgs {
     /// The command; by default `weft` itself
     pub(crate) command: Option<String>,

@@ -618,14 +618,7 @@ service Cart { rpc Get (Item) returns (Item); }";
                 faults.extend(others.map(|d| format!("{n} {}: {} {}", large.what, d.code.0, d.message)));
             }
         }
-        assert!(
-            faults.is_empty(),
-            "{}",
-            faults.join(
-                "\
-"
-            )
-        );
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
     /// A number truncated to 32 bits would silently mean another number.
@@ -635,8 +628,7 @@ service Cart { rpc Get (Item) returns (Item); }";
             let text = format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '127.0.0.1:1' WITH (connections = {n});
-CREATE ROUTE all ON front TO CLUSTER cart;\
-"
+CREATE ROUTE all ON front TO CLUSTER cart;\n"
             );
             codes(&checked(&text).diagnostics)
         };
@@ -741,11 +733,7 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
         ] {
             let checked = program(good);
             let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            assert!(
-                checked.diagnostics.is_empty(),
-                "{good}:\
-{rendered}"
-            );
+            assert!(checked.diagnostics.is_empty(), "{good}:\n{rendered}");
         }
         let checked = program("count AS first -> again -> drawn -> shaped -> count");
         assert_eq!(codes(&checked.diagnostics), ["W0430"]);
@@ -786,12 +774,7 @@ CREATE CHAIN shop ON front -> cart AS looks; END;
     fn queue_handler_steps_are_limited() {
         let queue = |n: usize| {
             let sums: String = (0..n)
-                .map(|n| {
-                    format!(
-                        "    IF p.len > '{n} B' THEN SET seen = seen + {n}; END IF;\
-"
-                    )
-                })
+                .map(|n| format!("    IF p.len > '{n} B' THEN SET seen = seen + {n}; END IF;\n"))
                 .collect();
             checked(&format!(
                 "CREATE QUEUE long AS
@@ -856,15 +839,9 @@ CREATE LINK wan ON PORT lan QUEUE long;
     /// A refusal that points at the chain leaves its reader to search for the table.
     #[test]
     fn state_mismatch_points_at_declaration() {
-        let text = COUNT.replace(
-            "  ON OPEN",
-            "  VAR last I64;\
-  ON OPEN UPSERT all KEY (1) SET n = n + 1;",
-        );
-        let text = format!(
-            "CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\
-{text}"
-        );
+        let text = COUNT.replace("  ON OPEN", "  VAR last I64;\n  ON OPEN UPSERT all KEY (1) SET n = n + 1;");
+        let text =
+            format!("CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\n{text}");
         let program = |text: &str| {
             let checked = checked(text);
             let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());

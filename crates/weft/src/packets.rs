@@ -475,16 +475,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         let first = words("", "p.class < limit", "");
         assert_eq!(words("", "p.class < limit", " (limit = 7)"), first, "another argument");
         assert_ne!(words("", "p.class > limit", ""), first, "another condition");
-        assert_ne!(
-            words(
-                "\
-",
-                "p.class < limit",
-                ""
-            ),
-            first,
-            "other lines"
-        );
+        assert_ne!(words("\n", "p.class < limit", ""), first, "other lines");
     }
 
     fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {

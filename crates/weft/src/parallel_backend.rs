@@ -146,43 +146,16 @@ mod tests {
 
     fn chain(n_request: usize, n_close: usize) -> ChainProgram {
         let body = |n: usize| {
-            let insts: String = (0..n)
-                .map(|at| {
-                    format!(
-                        "v{at}: int = int {at}\
-"
-                    )
-                })
-                .collect();
-            format!(
-                "block0:\
-{insts}forward"
-            )
+            let insts: String = (0..n).map(|at| format!("v{at}: int = int {at}\n")).collect();
+            format!("block0:\n{insts}forward")
         };
-        let handler = |name: &str, n| {
-            format!(
-                "handler {name} function \"e.{name}\" {{\
-{}\
-}}\
-",
-                body(n)
-            )
-        };
+        let handler = |name: &str, n| format!("handler {name} function \"e.{name}\" {{\n{}\n}}\n", body(n));
         let text = format!(
-            "chain \"c\"\
-request\
-response\
-element \"e\" \"e\"\
-{}{}",
+            "chain \"c\"\nrequest\nresponse\nelement \"e\" \"e\"\n{}{}",
             handler("request", n_request),
             handler("close", n_close)
         );
-        parse_program(&text).unwrap_or_else(|error| {
-            panic!(
-                "{error}\
-{text}"
-            )
-        })
+        parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
     /// A program in another event's slot would run the wrong handler.

@@ -632,10 +632,7 @@ pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fau
 /// A refusal with a text instead of diagnostics; `version` goes on.
 fn refused_in_words(text: &str, version: u64) -> Refusal {
     let diagnostics = serde_json::Value::Array(Vec::new());
-    let text = format!(
-        "error: {text}\
-"
-    );
+    let text = format!("error: {text}\n");
     Refusal::Refused(Refused { text, diagnostics, version, ..Refused::default() })
 }
 
@@ -1145,19 +1142,8 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
     fn get(admin: &Admin, path: &str) -> String {
         let mut stream = TcpStream::connect(admin.address()).expect("it listens");
         let token = crate::token::read(admin.address(), None).expect("it has left one");
-        let head = format!(
-            "GET {path} HTTP/1.1\r\
-Host: localhost\r\
-Connection: close\r\
-"
-        );
-        write!(
-            stream,
-            "{head}Authorization: Bearer {token}\r\
-\r\
-"
-        )
-        .expect("it reads");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+        write!(stream, "{head}Authorization: Bearer {token}\r\n\r\n").expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         answer
@@ -1194,18 +1180,8 @@ Connection: close\r\
         let admin = admin(&running);
         await_loss(&running);
         let answer = get(&admin, "/healthz");
-        assert!(
-            answer.starts_with("HTTP/1.1 503")
-                && answer.ends_with(
-                    "a worker has ended\
-"
-                ),
-            "{answer}"
-        );
-        assert!(get(&admin, "/v1/status").ends_with(
-            "a worker has ended\
-"
-        ));
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("a worker has ended\n"), "{answer}");
+        assert!(get(&admin, "/v1/status").ends_with("a worker has ended\n"));
         running.stop(Duration::ZERO);
     }
 

@@ -466,14 +466,7 @@ mod tests {
     /// The author of the file needs the line.
     #[test]
     fn proto_error_has_location() {
-        let files = bundle(&[(
-            "a.proto",
-            "syntax = \"proto3\";\
-message M {\
-  strin user = 1;\
-}\
-",
-        )]);
+        let files = bundle(&[("a.proto", "syntax = \"proto3\";\nmessage M {\n  strin user = 1;\n}\n")]);
         let fault = messages(&files, &source("a.proto", &[]), None).unwrap_err();
         assert_eq!((fault.why.as_str(), fault.help), ("there is no message or enum `strin`", None));
         assert_eq!(fault.place.map(|place| (place.line_and_column, place.range)), Some(((3, 3), 33..38)));

@@ -362,17 +362,8 @@ fn unsent_call_is_resent() {
 /// A delayed answer would be lost with the server that gave it.
 #[test]
 fn delayed_answer_outlives_server() {
-    let delay = format!(
-        "v0: int = int {}\
-delay v0\
-forward",
-        ms(100).0
-    );
-    let text = chain(
-        "request\
-response",
-        &[&element("e", &[("response", &delay)])],
-    );
+    let delay = format!("v0: int = int {}\ndelay v0\nforward", ms(100).0);
+    let text = chain("request\nresponse", &[&element("e", &[("response", &delay)])]);
     let mut world = World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| echo());
     let client = world.client("front");
     let call = add(&mut world, client, 0);
@@ -508,15 +499,7 @@ fn malformed_timeout_is_refused() {
 fn stop_survives_silent_client() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
     let silent = world.raw("front");
-    let hello = [
-        &b"PRI * HTTP/2.0\r\
-\r\
-SM\r\
-\r\
-"[..],
-        &[0, 0, 0, 4, 0, 0, 0, 0, 0],
-    ]
-    .concat();
+    let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
     world.send_raw(silent, ms(0), hello);
     world.at(Interval::from_secs(30), |w| {
         let now = START + w.elapsed();
@@ -530,15 +513,7 @@ SM\r\
 #[test]
 fn cut_ends_unfinished_calls() {
     let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
-    let text = chain(
-        &format!(
-            "request\
-response\
-{}",
-            vars("counts", 2)
-        ),
-        &[&counts],
-    );
+    let text = chain(&format!("request\nresponse\n{}", vars("counts", 2)), &[&counts]);
     let mut world =
         World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| Behaviour::new(Reply::Silence));
     let client = world.client("front");

@@ -165,12 +165,7 @@ mod tests {
             forward";
 
     fn ports() -> Function {
-        parse(&format!(
-            "function \"f\" {{\
-{PORTS}\
-}}"
-        ))
-        .expect("the text is one")
+        parse(&format!("function \"f\" {{\n{PORTS}\n}}")).expect("the text is one")
     }
 
     /// A field with one place in all frames would be read after an unpredictable branch.
@@ -202,12 +197,7 @@ mod tests {
     #[test]
     fn path_dependent_field_is_not_set() {
         let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");
-        let parser = parse(&format!(
-            "function \"f\" {{\
-{text}\
-}}"
-        ))
-        .expect("the text is one");
+        let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
         let merged = of(&parser, &exits(&parser)).expect("they share inputs");
         let given: Vec<u16> = exits(&merged)[0].gives.keys().map(|input| input.0).collect();
         assert_eq!(given, [0, 1]);

@@ -461,29 +461,10 @@ mod tests {
     /// guard alone must not be computed. Otherwise packets wait for rows.
     #[test]
     fn prefetch_assumes_guards_pass() {
-        let source = "function \"f\" {\
-block0:\
-    v0: int = input in0\
-    v1: row = find t0, v0\
-    \
-            v2: bool = is_row v1\
-    branch v2, block2, block1\
-block1:\
-    drop\
-block2:\
-    \
-            v3: int = input in1\
-    v4: int = int 9\
-    v5: bool = icmp.ult v3, v4\
-    \
-            branch v5, block3, block4\
-block3:\
-    drop\
-block4:\
-    v6: row = find t1, v3\
-    forward\
-}\
-";
+        let source = "function \"f\" {\nblock0:\n    v0: int = input in0\n    v1: row = find t0, v0\n    \
+            v2: bool = is_row v1\n    branch v2, block2, block1\nblock1:\n    drop\nblock2:\n    \
+            v3: int = input in1\n    v4: int = int 9\n    v5: bool = icmp.ult v3, v4\n    \
+            branch v5, block3, block4\nblock3:\n    drop\nblock4:\n    v6: row = find t1, v3\n    forward\n}\n";
         let function = weft_ir::text::parse(source).expect("it is well-formed");
         let order: Vec<BlockId> = (0..5).map(BlockId).collect();
         let slice = |is_usual| Slice::of(&function, (&order, |_| None), &mut [false; 2], is_usual);

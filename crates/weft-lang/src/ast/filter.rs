@@ -27,7 +27,7 @@ pub struct Filter {
 /// One policy of a filter.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
-    /// Which.
+    /// The kind.
     pub kind: PolicyKind,
     /// Without the `;`.
     pub span: Span,
@@ -63,7 +63,7 @@ pub enum PolicyKind {
     Order {
         /// The key that separates sequences of calls, at least one part.
         key: Vec<Expr>,
-        /// Calls that may wait.
+        /// The maximum number of waiting calls.
         queue: Option<Expr>,
         /// The maximum number of distinct keys.
         keys: Option<Expr>,
@@ -125,7 +125,7 @@ pub struct BackoffClause {
 pub struct BudgetClause {
     /// Of 100 calls.
     pub percent: Expr,
-    /// What is always permitted.
+    /// The rate that is always permitted.
     pub per_second: Option<Expr>,
     /// The clause.
     pub span: Span,
@@ -138,7 +138,7 @@ pub struct HedgePolicy {
     pub after: Expr,
     /// Tries beyond the first.
     pub up_to: Expr,
-    /// Which statuses do not win.
+    /// The statuses that do not end the race.
     pub when: Option<Expr>,
     /// `BUDGET ...`.
     pub budget: Option<BudgetClause>,
@@ -153,7 +153,7 @@ pub struct RatePolicy {
     pub burst: Option<Expr>,
     /// `PER key, ...`; empty if left out.
     pub key: Vec<Expr>,
-    /// Calls that may wait.
+    /// The maximum number of waiting calls.
     pub queue: Option<Expr>,
     /// How long a call may wait.
     pub wait: Option<Expr>,
@@ -170,9 +170,9 @@ pub struct CircuitPolicy {
     pub ratio: Option<RatioClause>,
     /// Calls under way.
     pub in_flight: Option<Expr>,
-    /// What is an error.
+    /// The condition for an error.
     pub when: Option<Expr>,
-    /// How long it stays open.
+    /// The time that it stays open.
     pub open_for: Option<Expr>,
     /// The number of successful calls before the circuit closes.
     pub probes: Option<Expr>,
@@ -196,7 +196,7 @@ pub struct RatioClause {
 pub struct OutlierPolicy {
     /// Errors in a row.
     pub errors: Expr,
-    /// What is an error.
+    /// The condition for an error.
     pub when: Option<Expr>,
     /// The duration of an endpoint's first ejection.
     pub eject_for: Expr,
@@ -207,13 +207,13 @@ pub struct OutlierPolicy {
 /// `CONGESTION AIMD|GRADIENT [FROM a] [MIN m] MAX b [LATENCY d] [BACKOFF x] [TOLERANCE t] [WHEN e]`
 #[derive(Clone, PartialEq, Debug)]
 pub struct CongestionPolicy {
-    /// Which law.
+    /// The control law.
     pub law: CongestionLaw,
     /// The limit at the start.
     pub from: Option<Expr>,
-    /// The least limit.
+    /// The minimum of the limit.
     pub min: Option<Expr>,
-    /// The greatest limit.
+    /// The maximum of the limit.
     pub max: Expr,
     /// A slower call is a sign of congestion.
     pub latency: Option<Expr>,

@@ -12,7 +12,7 @@ pub struct Queue {
     pub name: Ident,
     /// Its parameters.
     pub params: Vec<Param>,
-    /// What holds of them.
+    /// The conditions on the parameters.
     pub checks: Vec<CheckClause>,
     /// `a EACH USING b EACH USING c;`: the nested queues, from the root on. Empty for a queue with handlers of its own.
     pub uses: Vec<QueueUse>,
@@ -85,14 +85,14 @@ pub enum QueueDecl {
 pub enum PartitionInto {
     /// The hash of the key picks one.
     Hash {
-        /// How many.
+        /// The number of partitions.
         n: Expr,
         /// `WAYS k`.
         ways: Option<Expr>,
     },
     /// The key is the index.
     Index {
-        /// How many.
+        /// The number of partitions.
         n: Expr,
     },
 }
@@ -119,17 +119,17 @@ pub struct QueueLimit {
 /// `ON event statements`
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueueHandler {
-    /// When it runs.
+    /// The event that runs it.
     pub event: QueueEvent,
     /// `ON event`.
     pub event_span: Span,
-    /// What it does.
+    /// The statements.
     pub body: Vec<Stmt>,
     /// The whole.
     pub span: Span,
 }
 
-/// When a handler of a queue runs.
+/// The event that runs a queue's handler.
 #[derive(Clone, PartialEq, Debug)]
 pub enum QueueEvent {
     /// `ON ENQUEUE`
@@ -172,12 +172,12 @@ pub enum QueueVerdict {
     Hold {
         /// `FOR` and not `UNTIL`.
         is_span: bool,
-        /// When, or how long.
+        /// A point in time, or a duration.
         time: Expr,
     },
     /// `MARK` and `MARK OR DROP`
     Mark {
-        /// What cannot be marked is dropped.
+        /// A packet that cannot be marked is dropped.
         or_drop: bool,
     },
 }
@@ -190,7 +190,7 @@ pub struct Link {
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// What waits in it.
+    /// The traffic of the link.
     pub on: LinkOn,
     /// `RATE`.
     pub rate: Option<Expr>,
@@ -202,7 +202,7 @@ pub struct Link {
     pub span: Span,
 }
 
-/// What waits in a link.
+/// The traffic of a link.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LinkOn {
     /// Packets of a port.
@@ -225,7 +225,7 @@ pub struct LinkCalls {
     pub on: Ident,
     /// The maximum number of calls in flight.
     pub concurrency: Option<Expr>,
-    /// `KEY`: what tells flows apart.
+    /// `KEY`: the key of a flow.
     pub key: Option<Expr>,
     /// `CLASS`: the class of a call.
     pub class: Option<Expr>,

@@ -29,7 +29,7 @@ pub enum WireItem {
     When {
         /// The condition.
         condition: Expr,
-        /// What is there then.
+        /// The items.
         items: Vec<Self>,
         /// The whole.
         span: Span,
@@ -40,7 +40,7 @@ pub enum WireItem {
         name: Ident,
         /// One round.
         items: Vec<Self>,
-        /// When it ends.
+        /// Its end.
         until: WireUntil,
         /// `MAX n`.
         max: Option<Expr>,
@@ -59,7 +59,7 @@ impl WireItem {
     }
 }
 
-/// When a repetition ends.
+/// The end of a repetition.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WireUntil {
     /// `UNTIL (e)`
@@ -79,7 +79,7 @@ pub struct WireField {
     pub width: WireWidth,
     /// `AS type`.
     pub ty: Option<TypeExpr>,
-    /// What it holds.
+    /// The rule for its value.
     pub rule: Option<WireRule>,
     /// `CHECK (e)`.
     pub check: Option<Expr>,
@@ -92,14 +92,14 @@ pub struct WireField {
 pub enum WireWidth {
     /// `bit(n) [LITTLE]`
     Bits {
-        /// How many.
+        /// The number of bits.
         n: Expr,
         /// `LITTLE`.
         little: Option<Span>,
     },
     /// `bytes(e) [MAX n]`
     Bytes {
-        /// How many.
+        /// The number of bytes.
         count: Expr,
         /// `MAX n`.
         max: Option<Expr>,
@@ -109,7 +109,7 @@ pub enum WireWidth {
 /// A field's value, if programs do not set it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WireRule {
-    /// Which.
+    /// The kind.
     pub kind: WireRuleKind,
     /// The clause.
     pub span: Span,
@@ -159,7 +159,7 @@ pub enum PayloadChoice {
     Protocol {
         /// `INNER`.
         inner: Option<Span>,
-        /// Which.
+        /// The protocol's name.
         name: Ident,
         /// `OR bytes`: a header that violates a rule is treated as bytes.
         or_bytes: bool,
@@ -195,7 +195,7 @@ pub enum ProtocolClause {
         lower: Ident,
         /// `INNER`.
         inner: Option<Span>,
-        /// When.
+        /// The condition.
         condition: Expr,
         /// The additional condition, for payloads that no other protocol matches.
         otherwise: Option<Box<Expr>>,
@@ -204,7 +204,7 @@ pub enum ProtocolClause {
     },
     /// `ON ENCAP SET lower.field = e, ...`
     Encap {
-        /// What is set, at least one.
+        /// The assignments, at least one.
         set: Vec<EncapSet>,
         /// The clause.
         span: Span,
@@ -223,7 +223,7 @@ pub enum ProtocolClause {
     },
     /// `ERROR WHERE e`
     Error {
-        /// When it tells of an error.
+        /// The condition for an error.
         condition: Expr,
         /// The clause.
         span: Span,
@@ -250,7 +250,7 @@ pub struct ProtocolUnion {
     pub name: Ident,
     /// Its members, at least one.
     pub members: Vec<Ident>,
-    /// What they have in common.
+    /// The common columns.
     pub columns: Vec<UnionColumn>,
     /// The whole item.
     pub span: Span,
@@ -278,7 +278,7 @@ pub struct Group {
     pub name: Ident,
     /// Its ports, each with its optional `WEIGHT`.
     pub members: Vec<(Ident, Option<Expr>)>,
-    /// Which of them takes a frame.
+    /// How the group selects a port.
     pub choice: GroupChoice,
     /// The whole item.
     pub span: Span,

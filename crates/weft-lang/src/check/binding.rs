@@ -26,7 +26,7 @@ use crate::types;
 #[derive(Clone, Copy)]
 pub(super) struct BindingContext<'a> {
     pub(super) edge: &'a Edge<'a>,
-    /// The column that is bound.
+    /// The bound column.
     pub(super) column: &'a Column,
     /// The number of the element's columns; columns that the expression declares follow them.
     pub(super) n_columns: usize,
@@ -34,11 +34,11 @@ pub(super) struct BindingContext<'a> {
 
 /// The element of a list expression.
 pub(super) struct ListElement {
-    /// What it is called.
+    /// Its name in the condition.
     name: String,
     /// For each message: the method, and the type of the list's elements.
     lists: Vec<(usize, FieldKind)>,
-    /// What is read of it.
+    /// The fields that are read.
     members: Vec<(Vec<String>, Type, bool)>,
 }
 

@@ -655,8 +655,8 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             ok &= values[at].is_some();
             continue;
         }
-        let (nothing, mut n_rand) = (empty_element(), 0);
-        let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+        let (element, mut n_rand) = (empty_element(), 0);
+        let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
         let whose = format!("parameter `{}`", param.name);
         let expr = scope.value_for(&assign.value, param.ty, param.nullable, &whose);
         values[at] = expr.and_then(|expr| cx.folded(&expr, &[]));

@@ -19,7 +19,7 @@ use crate::hir::{
 use crate::source::Span;
 use crate::types;
 
-/// What a row that expired is called.
+/// The name of an expired or evicted row.
 pub(super) const OLD: &str = "OLD";
 
 /// An element, and the parts that depend on an instance's parameters.
@@ -37,7 +37,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// An element that declares nothing.
+    /// An element without declarations.
     pub(super) fn empty(name: &str, span: Span) -> Self {
         let element = Element::empty(name, span);
         Self { element, bounds: Vec::new(), every: Vec::new(), targets: Vec::new(), frames: Vec::new() }
@@ -49,9 +49,9 @@ impl Checked {
 pub(super) enum SinkDestination {
     Stdout,
     Metrics,
-    /// None had a fault.
+    /// None after an error.
     File(Option<Expr>),
-    /// None had a fault.
+    /// None after an error.
     Table {
         table: Option<TableRef>,
         deletes: bool,
@@ -353,7 +353,7 @@ fn accepts_rows(
             let what = if deletes { "key column" } else { "column" };
             let message = format!("`{}` has no {what} `{}`", table.name, column.name);
             let diagnostic =
-                wrong(message, written.name.span, "no such column there", format!("it has: {}", names()));
+                wrong(message, written.name.span, "unknown column", format!("it has: {}", names()));
             cx.report_unless_broken(table.span, diagnostic);
             return false;
         };

@@ -650,7 +650,7 @@ impl Scope<'_, '_> {
         };
         let message = format!("`{sign}` does not take {} and {}", article(left.ty), article(right.ty));
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(op_span, "no such operation")
+            .at(op_span, "invalid operation")
             .with_label(left.span, left.ty.to_string())
             .with_label(right.span, right.ty.to_string());
         let is_text = |ty: Type| matches!(ty, Type::Text(_));

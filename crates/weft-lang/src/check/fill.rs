@@ -18,7 +18,7 @@ use crate::source::Span;
 #[derive(Debug, Default)]
 pub(super) struct Fills {
     fills: Vec<Fill>,
-    /// Where each key was given.
+    /// The span of each key.
     keys: BTreeMap<(FillTarget, String), Span>,
 }
 
@@ -224,7 +224,7 @@ fn check_capacity(
     }
     let message = format!("{whose} has {n} {what}s, but `{}` holds at most {rows_max} rows", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
-        .at(at, format!("holds the {what}s of {held}"))
+        .at(at, format!("filled with the {what}s of {held}"))
         .with_label(table.span, "limit declared here")
         .with_help(format!("raise the limit: `MAX {n} ROWS`"));
     cx.report(diagnostic);
@@ -239,7 +239,7 @@ pub(super) fn target(
     path: &Path,
 ) -> Option<FillTarget> {
     let unknown = |cx: &mut Cx<'_>, name: &Ident, what: &str, names: Vec<&str>| {
-        let message = format!("there is no {what} `{}`", name.name);
+        let message = format!("unknown {what} `{}`", name.name);
         let mut diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(name.span, "unknown");
         if !names.is_empty() {
             diagnostic = diagnostic.with_note(format!("there are: {}", names.join(", ")));
@@ -302,7 +302,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Opti
                 let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
                 let message = format!("table `{}` has no column `{}`", table.name, name.name);
                 let diagnostic =
-                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
                 cx.report(with_nearest(
                     diagnostic.with_note(format!("it has: {}", names.join(", "))),
                     name,
@@ -347,8 +347,8 @@ fn values(
     let mut ok = true;
     for (&at, value) in columns.iter().zip(&row.values) {
         let column = &table.columns[at];
-        let (nothing, mut n_rand) = (empty_element(), 0);
-        let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+        let (element, mut n_rand) = (empty_element(), 0);
+        let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
         let whose = format!("column `{}`", column.name);
         let expr = if scope.cx.is_broken(column.span) {
             None

@@ -487,7 +487,7 @@ impl Scope<'_, '_> {
         }
         let [ast::Expr { kind: ast::ExprKind::Path(path), .. }] = args else {
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`present` takes a layer or a field")
-                .at(span, "of what?")
+                .at(span, "argument missing")
                 .with_help("write `present(tcp)`, or `present(inner.ip)`");
             self.cx.report(diagnostic);
             return Some(None);
@@ -533,7 +533,7 @@ impl Scope<'_, '_> {
             }
             _ => {
                 let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`session_key` takes a layer")
-                    .at(span, "of what?")
+                    .at(span, "argument missing")
                     .with_help("write `session_key(rtp)`, or `session_key(inner.ip)`");
                 self.cx.report(diagnostic);
                 return Some(None);
@@ -679,7 +679,7 @@ impl Scope<'_, '_> {
             literal: Some(other.span),
             otherwise: "name a PORT of the program, or remove the condition",
         };
-        let diagnostic = self.cx.no_port(Diagnostic::warning, strange).at(other.span, "no such port");
+        let diagnostic = self.cx.no_port(Diagnostic::warning, strange).at(other.span, "unknown port");
         self.cx.report_missing(diagnostic);
     }
 

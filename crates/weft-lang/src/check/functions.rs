@@ -11,7 +11,7 @@ pub struct Signature {
     pub name: &'static str,
     /// Its signature for people.
     pub text: &'static str,
-    /// What it does, in a sentence.
+    /// Its description in one sentence.
     pub doc: &'static str,
     /// The types of the arguments and of the result.
     pub shape: Shape,

@@ -139,7 +139,7 @@ impl Scope<'_, '_> {
             let names: Vec<String> = protocol.fields.iter().map(|field| field.name.clone()).collect();
             let message = format!("`{}` has no field `{}`", whose.name, ast.name.name);
             let diagnostic =
-                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "no such field");
+                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "unknown field");
             let names = names.iter().map(String::as_str);
             self.cx.report_missing(with_nearest(diagnostic, &ast.name, names));
             drop(self.expr(&ast.value, None));

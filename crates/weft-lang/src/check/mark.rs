@@ -25,7 +25,7 @@ const MARK_FIELDS: &[(&str, MarkField, Type)] = &[
     ("deadline", MarkField::Deadline, Type::Timestamp),
 ];
 
-/// The names, with what each takes.
+/// The names, each with its type.
 pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
     MARK_FIELDS.iter().map(|(name, _, ty)| (*name, *ty))
 }

@@ -110,17 +110,17 @@ impl Scope<'_, '_> {
         for condition in conditions {
             match part(row, &condition) {
                 Ok(part) => add(&mut parts, part),
-                Err(misfit) => {
+                Err(error) => {
                     is_whole = false;
-                    self.report_misfit(alias, &condition, &misfit);
+                    self.report_error(alias, &condition, &error);
                 }
             }
         }
         is_whole.then_some(parts)
     }
 
-    fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &MatchError) {
-        let label = match misfit {
+    fn report_error(&mut self, alias: &str, condition: &Expr, error: &MatchError) {
+        let label = match error {
             MatchError::Elsewhere => format!("does not read `{alias}`"),
             MatchError::BothSides => format!("both sides read `{alias}`"),
             MatchError::Shape => "not one of the supported tests".to_owned(),
@@ -136,7 +136,7 @@ impl Scope<'_, '_> {
                 "any test may be `({alias}.c IS NULL OR ...)`; `e` must not read `{alias}`"
             ))
             .with_help("move other tests to WHERE, which is evaluated on the first matching row");
-        self.cx.report(match misfit {
+        self.cx.report(match error {
             MatchError::BothSides => {
                 diagnostic.with_help(format!("an unqualified name that `{alias}` has is its column"))
             }

@@ -100,7 +100,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     Analysis { network, diagnostics, program, sources }
 }
 
-/// What all checks share.
+/// The state shared by all checks.
 pub(crate) struct Cx<'a> {
     /// Paths of files that any program can import.
     library: Vec<String>,
@@ -512,8 +512,8 @@ fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
 }
 
 fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
-    let (nothing, mut n_rand) = (empty_element(), 0);
-    let (table, bounds) = table::table(cx, &nothing, &mut n_rand, item);
+    let (element, mut n_rand) = (empty_element(), 0);
+    let (table, bounds) = table::table(cx, &element, &mut n_rand, item);
     if let Err((message, span)) = table::limits(&bounds, &[]) {
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
     }

@@ -21,7 +21,7 @@ pub(super) struct NoPort<'n> {
     pub(super) name: &'n str,
     /// Its span, if the name is written as a literal.
     pub(super) literal: Option<Span>,
-    /// What helps where no name is near.
+    /// The help if no similar name is known.
     pub(super) otherwise: &'static str,
 }
 

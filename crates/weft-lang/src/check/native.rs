@@ -203,7 +203,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
         _ => None,
     };
     if let Some((what, help)) = fault {
-        let message = format!("`{}` needs one key, and `{name}` {what}", info.name);
+        let message = format!("`{}` needs exactly one key, but `{name}` {what}", info.name);
         cx.report(Diagnostic::error(code::KEY_NOT_NAMED, message).at(ast.native.span, "").with_help(help));
         fits = false;
     }
@@ -239,8 +239,8 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
 
 fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeCost> {
     let Some(cost) = &ast.cost else { return Some(info.cost) };
-    let (nothing, mut n_rand) = (empty_element(), 0);
-    let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+    let (element, mut n_rand) = (empty_element(), 0);
+    let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
     let value = scope.value_for(cost, Type::Int(64), false, "COST")?;
     match cx.folded(&value, &[])? {
         Value::Int(ns @ 0..=COST_NS_MAX) => Some(NativeCost { base_ns: ns as u32, ns_per_kib: 0 }),

@@ -63,7 +63,7 @@ const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// The partitions without a `HASH` clause.
 const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
 
-/// What a name of a queue means.
+/// The meaning of a name in a queue.
 #[derive(Clone, Copy, Debug)]
 enum QueueName {
     Param(Literal, T),
@@ -92,7 +92,7 @@ impl<'a> Queues<'a> {
         Self { items, changed }
     }
 
-    /// Those that need no arguments.
+    /// Checks the queues that need no arguments.
     pub(super) fn check(&self, cx: &mut Cx<'_>) -> Vec<Queue> {
         let mut queues = Vec::new();
         for item in &self.items {
@@ -183,9 +183,8 @@ impl<'a> Queues<'a> {
             false => network.clusters.iter().map(|cluster| cluster.name.as_str()).collect(),
         };
         let Some(at) = names.iter().position(|name| *name == on.name) else {
-            let diagnostic =
-                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {what} `{}`", on.name))
-                    .at(on.span, "unknown");
+            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown {what} `{}`", on.name))
+                .at(on.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, on, names));
             return None;
         };
@@ -494,7 +493,7 @@ struct Checker<'k, 'c> {
     is_declaration: bool,
     fields: BTreeSet<String>,
     headers: Vec<QueueHeader>,
-    /// What partitions are counted by.
+    /// The field by which partitions are counted.
     counted: Vec<String>,
     /// `BITS` of the order of partitions.
     rank_bits: Option<u8>,

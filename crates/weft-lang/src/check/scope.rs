@@ -16,7 +16,7 @@ use crate::hir::{
 use crate::nearest::nearest;
 use crate::source::Span;
 
-/// Which names there are.
+/// The set of names available at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum View {
     /// Literals and parameters: values known before the program runs.
@@ -53,7 +53,7 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) counting: Option<(RowId, usize)>,
     /// Frame columns that are declared by their first use here; they follow the element's columns.
     pub(super) frames: Vec<(Column, ColumnLocation)>,
-    /// What is not NULL here.
+    /// The values that are known not to be NULL here.
     pub(super) non_null: Vec<NonNull>,
     /// The column whose binding is checked.
     pub(super) bound: Option<BindingContext<'a>>,
@@ -243,7 +243,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
             let message = format!("table `{}` has no column `{}`", table.name, name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-                .at(name.span, "no such column")
+                .at(name.span, "unknown column")
                 .with_note(format!("it has: {}", names.join(", ")));
             self.cx.report_unless_broken(table.span, with_nearest(diagnostic, name, names));
         }
@@ -269,7 +269,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- names -------------------------------------------------------------------------------------------------
 
-    /// What a path means as a value.
+    /// The value of a path.
     pub(super) fn path(&mut self, path: &Path) -> Option<Expr> {
         if let Some(found) = self.bound_path(path) {
             return found;

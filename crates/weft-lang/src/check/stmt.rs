@@ -316,7 +316,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Where to: a cluster or endpoint.
+    /// The destination: a cluster or endpoint.
     fn target(&mut self, ast: &ast::Expr) -> Option<Expr> {
         if self.is_packet() {
             return self.target_port(ast);
@@ -583,7 +583,7 @@ impl Scope<'_, '_> {
                             sink.columns.iter().map(|column| column.name.as_str()).collect();
                         let message = format!("sink `{}` has no column `{}`", sink.name, name.name);
                         let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-                            .at(name.span, "no such column")
+                            .at(name.span, "unknown column")
                             .with_note(format!("it has: {}", names.join(", ")));
                         self.cx.report(with_nearest(diagnostic, name, names));
                     }

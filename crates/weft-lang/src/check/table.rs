@@ -290,7 +290,7 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
                 let known: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
                 let message = format!("table `{}` has no column `{}`", decl.name.name, name.name);
                 let diagnostic =
-                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
                 cx.report(super::scope::with_nearest(diagnostic, name, known));
                 cx.broken.insert(decl.span);
             }

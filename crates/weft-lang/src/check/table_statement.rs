@@ -34,20 +34,20 @@ pub struct Statement {
 pub enum StatementKind {
     /// Rows.
     Select {
-        /// What of each, with its name.
+        /// The items, each with its name.
         items: Vec<(String, Expr)>,
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
         /// The column to sort by, and whether in descending order.
         order: Option<(usize, bool)>,
-        /// So many at most.
+        /// The maximum number of result rows.
         limit: Option<u64>,
     },
-    /// What rows come to together.
+    /// Aggregation of rows.
     Summary {
         /// The aggregates and groups.
         summary: Summary,
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
         /// The maximum number of result rows.
         limit: Option<u64>,
@@ -63,12 +63,12 @@ pub enum StatementKind {
     Update {
         /// Column and value.
         set: Vec<(usize, Expr)>,
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
     },
     /// Rows are taken out.
     Delete {
-        /// Which; None for all.
+        /// The condition on rows; None for all.
         filter: Option<Expr>,
     },
 }
@@ -376,7 +376,7 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
     if at.is_none() {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         let message = format!("table `{}` has no column `{}`", table.name, name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
         let diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
         cx.report(with_nearest(diagnostic, name, names));
     }
@@ -384,8 +384,8 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
 }
 
 fn limit_of(cx: &mut Cx<'_>, limit: &ast::Expr) -> Option<u64> {
-    let (nothing, mut n_rand) = (empty_element(), 0);
-    let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+    let (element, mut n_rand) = (empty_element(), 0);
+    let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
     let expr = scope.value_for(limit, Type::Uint(64), false, "a limit")?;
     match cx.folded(&expr, &[])? {
         Value::Int(n) => Some(n as u64),

@@ -17,7 +17,7 @@ codes! {
     TOO_MANY_FILES = "W0002", "a program has too many files";
     NESTING_TOO_DEEP = "W0003", "the text nests deeper than the limit";
     EXPR_TOO_LARGE = "W0004", "an expression is larger than the limit";
-    TOO_MANY_DIAGNOSTICS = "W0005", "more faults than are shown";
+    TOO_MANY_DIAGNOSTICS = "W0005", "more errors than are shown";
 
     // W01xx: syntax.
     BAD_CHARACTER = "W0101", "a character that has no meaning here";

@@ -22,7 +22,7 @@ use crate::lexer::{Token, TokenKind, lex};
 use crate::parser::expected_after;
 use crate::source::FileId;
 
-/// What a candidate is.
+/// The kind of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CandidateKind {
@@ -43,7 +43,7 @@ pub enum CandidateKind {
 pub struct Candidate {
     /// The text that replaces the word at the cursor.
     pub label: String,
-    /// What it is.
+    /// The kind.
     pub kind: CandidateKind,
     /// Its type, signature or syntax, in one line.
     pub detail: String,
@@ -191,8 +191,8 @@ impl Completer<'_> {
                 self.members(chain, |kind| kind == K::Instance);
             }
             "a listener" | "a listener or a service" => self.top(|kind| kind == K::Listener),
-            "a cluster" | "a cluster or a service" | "where it goes" => self.top(|kind| kind == K::Cluster),
-            "the name of what is dropped" => self.top(|_| true),
+            "a cluster" | "a cluster or a service" | "a destination" => self.top(|kind| kind == K::Cluster),
+            "the name of the object to drop" => self.top(|_| true),
             "a column" => self.columns_of_statement(),
             "a parameter or a column" => {
                 let element = self.called();
@@ -220,7 +220,7 @@ impl Completer<'_> {
             }
             "a port" => self.top(|kind| matches!(kind, K::Port | K::Group)),
             "a queue" => self.top(|kind| kind == K::Queue),
-            "what carries its frames" => {
+            "a port kind" => {
                 for (kind, example) in network::port_kinds() {
                     self.add(kind, CandidateKind::Value, &format!("{kind} {example}"), "");
                 }
@@ -345,7 +345,7 @@ impl Completer<'_> {
             }
             self.keyed();
             if direction == Some(Direction::Request) || direction == Some(Direction::Response) {
-                self.add("input", CandidateKind::Variable, "the tuple at hand", "");
+                self.add("input", CandidateKind::Variable, "the current tuple", "");
             }
         } else if let Some(filter) = self.item(K::Filter) {
             self.members(Some(filter), |kind| matches!(kind, K::Column(_)));
@@ -546,14 +546,14 @@ impl Completer<'_> {
             }
             [chain] if before.is_some_and(|token| self.is_word(&token, "INTO")) => {
                 let chain = index.member(None, chain, |kind| kind == K::Chain);
-                self.members(chain.or(Some(NOBODY)), |kind| kind == K::Instance);
+                self.members(chain.or(Some(NO_SYMBOL)), |kind| kind == K::Instance);
             }
             [chain, instance] => {
                 let chain = index.member(None, chain, |kind| kind == K::Chain);
                 let instance =
                     chain.and_then(|chain| index.member(Some(chain), instance, |kind| kind == K::Instance));
                 let element = instance.and_then(|instance| index.symbol(instance).of);
-                self.members(element.or(Some(NOBODY)), |kind| kind == K::Table);
+                self.members(element.or(Some(NO_SYMBOL)), |kind| kind == K::Table);
             }
             [row] => {
                 let handler = self.handler();
@@ -564,7 +564,7 @@ impl Completer<'_> {
                     .and_then(|row| index.symbol(row).of)
                     .or_else(|| element.and_then(|element| index.member(Some(element), row, is_table)))
                     .or_else(|| index.member(None, row, is_table));
-                self.members(table.or(Some(NOBODY)), |kind| kind == K::TableColumn);
+                self.members(table.or(Some(NO_SYMBOL)), |kind| kind == K::TableColumn);
             }
             _ => {}
         }
@@ -737,4 +737,4 @@ impl Completer<'_> {
 }
 
 /// An owner that owns nothing.
-const NOBODY: SymbolId = SymbolId(usize::MAX);
+const NO_SYMBOL: SymbolId = SymbolId(usize::MAX);

@@ -18,7 +18,7 @@ use crate::hir::Direction;
 use crate::resolve::Program;
 use crate::source::{FileId, Span};
 
-/// What a symbol is.
+/// The kind of a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs, reason = "the names are the language's own")]
 pub enum SymbolKind {
@@ -100,12 +100,12 @@ impl SymbolKind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SymbolId(pub usize);
 
-/// Something that has a name.
+/// A named item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Symbol {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub kind: SymbolKind,
     /// The name where it is declared.
     pub span: Span,
@@ -126,7 +126,7 @@ pub struct Use {
     pub span: Span,
     /// Whose.
     pub symbol: SymbolId,
-    /// It is declared here.
+    /// The name is declared here.
     pub is_declaration: bool,
 }
 
@@ -144,7 +144,7 @@ pub struct FieldUse {
 /// All names of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    /// What has a name.
+    /// The symbols.
     pub symbols: Vec<Symbol>,
     /// Its uses, in the order of files and text.
     pub uses: Vec<Use>,

@@ -23,7 +23,7 @@ pub use fields::field_at;
 /// A program with its names.
 #[derive(Debug)]
 pub struct Program {
-    /// What the front end found out.
+    /// The results of the checker.
     pub analysis: Analysis,
     /// Declarations and uses.
     pub index: index::Index,

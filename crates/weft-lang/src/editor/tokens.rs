@@ -7,7 +7,7 @@ use crate::lexer::{TokenKind, lex};
 use crate::parser::parse_with_layout;
 use crate::source::{FileId, Span};
 
-/// What a token is.
+/// The class of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum TokenClass {
@@ -33,9 +33,9 @@ pub enum TokenClass {
 pub struct ClassedToken {
     /// The token.
     pub span: Span,
-    /// What it is.
+    /// The kind.
     pub class: TokenClass,
-    /// It is declared here.
+    /// The name is declared here.
     pub is_declaration: bool,
 }
 

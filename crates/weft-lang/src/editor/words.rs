@@ -9,7 +9,7 @@ use crate::parser::forms;
 pub struct Word {
     /// In capitals; metadata names are in lower case.
     pub word: &'static str,
-    /// What it is for.
+    /// Its description.
     pub doc: &'static str,
 }
 

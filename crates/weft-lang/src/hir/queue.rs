@@ -45,7 +45,7 @@ pub struct QueueHeader {
 /// A level of a queue: one `CREATE QUEUE` without `EACH`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueLevel {
-    /// The queue that it comes from.
+    /// The name of its definition.
     pub name: String,
     /// The partitions, and the key of a packet; None for a single partition.
     pub partitions: Option<(QueuePartitions, QueueExpr)>,
@@ -78,14 +78,14 @@ pub struct QueueLevel {
 pub enum QueuePartitions {
     /// `HASH n WAYS k`
     Hash {
-        /// How many.
+        /// The number of partitions.
         n: u32,
-        /// In how many of them a key may be.
+        /// The number of partitions in a set; a key can be in any of its set.
         ways: u32,
     },
     /// `INDEX n`
     Index {
-        /// How many.
+        /// The number of partitions.
         n: u32,
     },
 }
@@ -159,43 +159,43 @@ pub struct QueueLimit {
     pub packets: Option<u32>,
     /// Bytes.
     pub bytes: Option<u64>,
-    /// What goes.
+    /// The packets that are dropped on overflow.
     pub overflow: QueueOverflow,
-    /// Packets that go at once.
+    /// The number of packets dropped at once.
     pub batch: u32,
     /// The line of the clause.
     pub line: u32,
 }
 
-/// What goes when a node is full.
+/// The packets that a full node drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOverflow {
     /// `DROP TAIL`
     Arriving,
     /// `DROP HEAD` or `... OF PARTITION`
     Victim {
-        /// Which partition.
+        /// The partition that loses a packet.
         of: QueueVictim,
         /// Its head.
         head: bool,
     },
 }
 
-/// The partition that loses a packet.
+/// The partition from which a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueVictim {
-    /// That of the packet that comes.
+    /// The arriving packet's own.
     Own,
-    /// That with the most bytes.
+    /// The one with the most bytes.
     MostBytes,
-    /// That of the highest rank.
+    /// The one with the highest rank.
     HighestRank,
 }
 
 /// A handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueHandler {
-    /// When it runs.
+    /// The event that runs it.
     pub moment: QueueMoment,
     /// The statements; every path ends with a verdict if the event needs one.
     pub body: Vec<QueueStmt>,
@@ -203,7 +203,7 @@ pub struct QueueHandler {
     pub span: Span,
 }
 
-/// When a handler runs.
+/// The event that runs a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the language's own")]
 pub enum QueueMoment {
@@ -231,9 +231,9 @@ impl QueueMoment {
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueStmt {
-    /// Which.
+    /// The kind.
     pub kind: QueueStmtKind,
-    /// Where.
+    /// The span.
     pub span: Span,
     /// Its line.
     pub line: u32,
@@ -251,9 +251,9 @@ pub enum QueueStmtKind {
     },
     /// `SET place = e;`
     Set {
-        /// What changes.
+        /// The target.
         place: QueueOperand,
-        /// To what.
+        /// The new value.
         value: QueueExpr,
     },
     /// `IF ... END IF;`
@@ -288,11 +288,11 @@ pub enum QueueVerdict {
 /// An expression. Arithmetic is total: see the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueExpr {
-    /// Which.
+    /// The kind.
     pub kind: QueueExprKind,
     /// Its type.
     pub ty: QueueType,
-    /// Where.
+    /// The span.
     pub span: Span,
 }
 
@@ -315,7 +315,7 @@ pub enum QueueExprKind {
     Rand(u32),
 }
 
-/// What is read or written.
+/// An operand that is read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueOperand {
     /// `now()`
@@ -414,7 +414,7 @@ pub enum CallsOf {
     Cluster(usize),
 }
 
-/// What makes calls one flow.
+/// The flow key of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallFlow {
     /// The client's address without its port.
@@ -436,7 +436,7 @@ pub struct CallLink {
     pub concurrency: Option<u32>,
     /// The minimum time between two calls in nanoseconds; None for no limit.
     pub step_ns: Option<u64>,
-    /// What tells flows apart.
+    /// The key of a flow.
     pub key: CallFlow,
     /// The header with the class of a call.
     pub class: Option<String>,

@@ -68,7 +68,7 @@ impl Parser<'_> {
             return Ok(ChainOn::Port { ports, to, when, span: self.span_from(start) });
         }
         let from = self.ident("a listener or a service")?;
-        self.expect(TokenKind::Arrow, "`->` and where the traffic goes")?;
+        self.expect(TokenKind::Arrow, "`->` and the destination")?;
         let to = self.ident("a cluster or a service")?;
         let method = self.optional_method()?;
         Ok(ChainOn::Edge { from, to, method, span: self.span_from(start) })

@@ -32,7 +32,7 @@ impl Parser<'_> {
     pub(super) fn port(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the port")?;
         self.clause("ON", "a port needs a device kind")?;
-        let kind = self.ident("what carries its frames, such as `packet` or `pcap`")?;
+        let kind = self.ident("a port kind, such as `packet` or `pcap`")?;
         let device =
             if self.at(TokenKind::Str) { Some(self.string("a device or a file, in quotes")?) } else { None };
         let options = self.optional_with()?;

@@ -26,7 +26,7 @@ mod strength {
     pub(super) const SIGN: u8 = 8;
 }
 
-/// What can follow an operand.
+/// An operator or predicate after an operand.
 #[derive(Clone, Copy)]
 enum Infix {
     Binary(BinaryOp),
@@ -38,7 +38,7 @@ enum Infix {
     Not,
 }
 
-/// The operators that are words.
+/// The word operators.
 const INFIX_WORDS: &[(&str, Infix)] = &[
     ("AND", Infix::Binary(BinaryOp::And)),
     ("OR", Infix::Binary(BinaryOp::Or)),
@@ -448,7 +448,7 @@ impl Parser<'_> {
         let filter = match form {
             ListForm::Count if !self.peek_keyword(0, "WHERE") => None,
             _ => {
-                self.clause("WHERE", "what is asked of the elements: `WHERE l.qty > 10`")?;
+                self.clause("WHERE", "the condition on elements: `WHERE l.qty > 10`")?;
                 Some(self.expr()?)
             }
         };

@@ -22,11 +22,11 @@ pub(crate) struct TokenLayout {
     pub(crate) is_keyword: bool,
     /// No space before it: the parenthesis of a call, the operand of a sign.
     pub(crate) is_tight: bool,
-    /// What may come before it.
+    /// The possible line break before it.
     pub(crate) before: Break,
 }
 
-/// What may come before a token.
+/// A possible line break before a token.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Break {
     /// Nothing but a space.

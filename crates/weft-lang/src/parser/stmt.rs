@@ -61,11 +61,11 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
 
 /// Verdicts of other tools (in lower case: they are not keywords), the verdict here, and the help.
 const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
-    ("accept", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
-    ("allow", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
-    ("deny", "DROP", "did you mean `DROP`? `ABORT PERMISSION_DENIED 'why'` says why"),
-    ("pass", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
-    ("reject", "DROP", "did you mean `DROP`? `ABORT PERMISSION_DENIED 'why'` says why"),
+    ("accept", "FORWARD", "did you mean `FORWARD`? It is also the default at the end of a handler"),
+    ("allow", "FORWARD", "did you mean `FORWARD`? It is also the default at the end of a handler"),
+    ("deny", "DROP", "did you mean `DROP`? `ABORT PERMISSION_DENIED 'why'` also gives a reason"),
+    ("pass", "FORWARD", "did you mean `FORWARD`? It is also the default at the end of a handler"),
+    ("reject", "DROP", "did you mean `DROP`? `ABORT PERMISSION_DENIED 'why'` also gives a reason"),
 ];
 
 /// Why a `SCAN` has a `MAX`.
@@ -691,7 +691,7 @@ impl Parser<'_> {
 
     fn message(&mut self) -> Parsed<StmtKind> {
         // The target is a name, so the parenthesis after it is not a call.
-        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("where it goes")?) } else { None };
+        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("a destination")?) } else { None };
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 

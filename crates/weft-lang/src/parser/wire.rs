@@ -224,7 +224,7 @@ impl Parser<'_> {
 
     fn switch(&mut self, start: Span) -> Parsed<PayloadChoice> {
         let on = self.wire_condition()?;
-        self.expect(TokenKind::LeftParen, "`(` and what each value means")?;
+        self.expect(TokenKind::LeftParen, "`(` and the arms")?;
         let (mut arms, mut otherwise) = (Vec::new(), None);
         loop {
             self.layout.weak(self.index());
@@ -244,13 +244,13 @@ impl Parser<'_> {
     fn switch_arm(&mut self) -> Parsed<SwitchArm> {
         let mut labels = Vec::new();
         loop {
-            let span = self.expect(TokenKind::Int, "a number, and behind `:` what it means")?;
+            let span = self.expect(TokenKind::Int, "a number, then `:` and a choice")?;
             labels.push((int_value(self.slice(span)).unwrap_or_default(), span));
             if !self.eat(TokenKind::Comma) {
                 break;
             }
         }
-        self.expect(TokenKind::Colon, "`:` and what stands behind the header then")?;
+        self.expect(TokenKind::Colon, "`:` and a protocol, or `bytes`")?;
         Ok(SwitchArm { labels, choice: self.payload_choice()? })
     }
 

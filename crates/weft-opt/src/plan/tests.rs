@@ -377,9 +377,7 @@ impl Case {
                 if one != two {
                     let level = level.name();
                     return Some(format!(
-                        "{level}, {order:?}, call {nth}: {:#?}\
-{one:#?}\
-{two:#?}",
+                        "{level}, {order:?}, call {nth}: {:#?}\n{one:#?}\n{two:#?}",
                         self.pairs
                     ));
                 }
@@ -554,13 +552,7 @@ impl Covered {
         for (feature, n) in &self.features {
             println!("  {feature:?} in {:.1} % of the cases", 100.0 * *n as f64 / self.cases as f64);
         }
-        println!(
-            "{:?}\
-{:?}\
-{:?}\
-{:?}",
-            self.verdicts, self.actions, self.realisations, self.workers
-        );
+        println!("{:?}\n{:?}\n{:?}\n{:?}", self.verdicts, self.actions, self.realisations, self.workers);
     }
 
     /// A feature that is never generated would never be tested.

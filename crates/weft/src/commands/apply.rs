@@ -38,12 +38,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
         Outcome::Done(applied) if args.dry_run => {
             stdout::print(&format!("{}: {}", args.file, dry_run_summary(&applied)))
         }
-        Outcome::Done(applied) => stdout::print(&format!(
-            "{}: {}\
-",
-            args.file,
-            summary(&applied, "  ")
-        )),
+        Outcome::Done(applied) => stdout::print(&format!("{}: {}\n", args.file, summary(&applied, "  "))),
         Outcome::Refused(refused) => Err(refuse(&refused, args.json)),
     }
 }
@@ -77,31 +72,19 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
         n => {
             let end = if *n == 1 { "ends" } else { "end" };
             text.push_str(&format!(
-                "{} in flight {end} on version {before};\
-\
+                "{} in flight {end} on version {before};\n\
                  {indent}streams move at their next message where the elements are the same",
                 count(*n, "call")
             ));
         }
     }
     text.push_str(&format!(
-        "\
-{indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
+        "\n{indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
     ));
     if !applied.dropped.is_empty() {
-        text.push_str(&format!(
-            "\
-{indent}{}",
-            dropped_line(&applied.dropped)
-        ));
+        text.push_str(&format!("\n{indent}{}", dropped_line(&applied.dropped)));
     }
-    applied.names.iter().for_each(|name| {
-        text.push_str(&format!(
-            "\
-{indent}{}",
-            name_line(name)
-        ))
-    });
+    applied.names.iter().for_each(|name| text.push_str(&format!("\n{indent}{}", name_line(name))));
     text
 }
 
@@ -131,15 +114,9 @@ fn dropped_line(dropped: &[Dropped]) -> String {
 /// The changes that an update would make: a line, and one for each object.
 fn dry_run_summary(applied: &Applied) -> String {
     let version = applied.version;
-    let mut text = format!(
-        "version {version} would run; nothing was applied\
-"
-    );
+    let mut text = format!("version {version} would run; nothing was applied\n");
     if applied.changes.is_empty() {
-        text.push_str(
-            "  no change but places and comments\
-",
-        );
+        text.push_str("  no change but places and comments\n");
     }
     for Change { what, kind } in &applied.changes {
         let kind = match kind {
@@ -147,25 +124,12 @@ fn dry_run_summary(applied: &Applied) -> String {
             ChangeKind::Changed => "changed",
             ChangeKind::Gone => "gone",
         };
-        text.push_str(&format!(
-            "  {kind:<8} {what}\
-"
-        ));
+        text.push_str(&format!("  {kind:<8} {what}\n"));
     }
     if !applied.dropped.is_empty() {
-        text.push_str(&format!(
-            "  {}\
-",
-            dropped_line(&applied.dropped)
-        ));
+        text.push_str(&format!("  {}\n", dropped_line(&applied.dropped)));
     }
-    applied.names.iter().for_each(|name| {
-        text.push_str(&format!(
-            "  {}\
-",
-            name_line(name)
-        ))
-    });
+    applied.names.iter().for_each(|name| text.push_str(&format!("  {}\n", name_line(name))));
     text
 }
 
@@ -178,23 +142,14 @@ mod tests {
     fn apply_summary_lists_ends_and_losses() {
         let state = |what: &str, rows| Dropped { what: what.to_owned(), rows };
         let quiet = Applied { version: 2, ..Applied::default() };
-        let expected = "version 2 live in 0.0 ms, no call is left on version 1\
-  \
+        let expected = "version 2 live in 0.0 ms, no call is left on version 1\n  \
                         check 0.0 ms, compile 0.0 ms, pause of a worker 0 us at most";
         assert_eq!(summary(&quiet, "  "), expected);
         let dropped = vec![state("table shop.e.t", Some(1_200)), state("var shop.e.v", None)];
         let busy = summary(&Applied { calls_in_flight: 3, dropped, ..quiet }, "  ");
-        let expected = "3 calls in flight end on version 1;\
-  \
-                        streams move at their next message where the elements are the same\
-  check";
+        let expected = "3 calls in flight end on version 1;\n  \
+                        streams move at their next message where the elements are the same\n  check";
         assert!(busy.contains(expected), "{busy}");
-        assert!(
-            busy.ends_with(
-                "\
-  state dropped: table shop.e.t (1,200 rows), var shop.e.v"
-            ),
-            "{busy}"
-        );
+        assert!(busy.ends_with("\n  state dropped: table shop.e.t (1,200 rows), var shop.e.v"), "{busy}");
     }
 }

@@ -33,10 +33,7 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
             }
             stdout::print(&match args.output {
                 Output::Json => line_of(&answers),
-                Output::Table => answers.iter().map(answer_text).collect::<Vec<_>>().join(
-                    "\
-",
-                ),
+                Output::Table => answers.iter().map(answer_text).collect::<Vec<_>>().join("\n"),
             })
         }
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
@@ -54,19 +51,13 @@ pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
 
 /// Data as a line of JSON.
 pub(super) fn line_of(data: &impl serde::Serialize) -> String {
-    serde_json::to_string(data).expect("it is data")
-        + "\
-"
+    serde_json::to_string(data).expect("it is data") + "\n"
 }
 
 /// An answer as text.
 pub(super) fn answer_text(answer: &QueryResult) -> String {
     if answer.columns.is_empty() {
-        return format!(
-            "{}\
-",
-            changed(answer)
-        );
+        return format!("{}\n", changed(answer));
     }
     let is_number = |at: usize| answer.rows.iter().all(|row| row[at].is_number() || row[at].is_null());
     let columns: Vec<(&str, Align)> = answer
@@ -133,26 +124,16 @@ fn listed(tables: &[TableStatus]) -> String {
         ]);
     }
     if tables.is_empty() {
-        return "no tables\
-"
-        .to_owned();
+        return "no tables\n".to_owned();
     }
     let untold = tables.iter().filter(|one| one.evicted_untold > 0).map(|one| {
         let n = grouped(one.evicted_untold);
-        format!(
-            "{}: ON EVICT was not told of {n} rows, which had no place to wait\
-",
-            one.name
-        )
+        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", one.name)
     });
-    let expired = tables.iter().filter(|one| one.expired > 0).map(|one| {
-        format!(
-            "{}: its TTL took out {} rows\
-",
-            one.name,
-            grouped(one.expired)
-        )
-    });
+    let expired = tables
+        .iter()
+        .filter(|one| one.expired > 0)
+        .map(|one| format!("{}: its TTL took out {} rows\n", one.name, grouped(one.expired)));
     table.render() + &untold.chain(expired).collect::<String>()
 }
 
@@ -166,8 +147,7 @@ mod tests {
         let one = TableStatus { name: "edge.export.flows".to_owned(), ..TableStatus::default() };
         assert!(!listed(std::slice::from_ref(&one)).contains("ON EVICT"));
         let text = listed(&[TableStatus { evicted_untold: 1_200, ..one }]);
-        let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\
-";
+        let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\n";
         assert!(text.ends_with(line), "{text}");
     }
 
@@ -180,13 +160,6 @@ mod tests {
         let columns = vec!["rank".to_owned(), "dst".to_owned()];
         let rows = vec![vec![10.into(), "10.0.0.0/8".into()], vec![200.into(), serde_json::Value::Null]];
         let answer = QueryResult { columns, rows, ..QueryResult::default() };
-        assert_eq!(
-            answer_text(&answer),
-            "rank  dst\
-  10  10.0.0.0/8\
- 200  -\
-2 rows\
-"
-        );
+        assert_eq!(answer_text(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
     }
 }

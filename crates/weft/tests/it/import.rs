@@ -6,15 +6,8 @@ use crate::node::{Folder, output, weft};
 #[test]
 fn firewall_import_is_all_or_nothing() {
     let folder = Folder::new();
-    let rules = "table inet f {\
- chain c {\
-  type filter hook forward priority 0; policy drop;\
-  \
-                 tcp dport 80 accept\
-  tcp dport 81 quota 1 mbytes accept\
- }\
-}\
-";
+    let rules = "table inet f {\n chain c {\n  type filter hook forward priority 0; policy drop;\n  \
+                 tcp dport 80 accept\n  tcp dport 81 quota 1 mbytes accept\n }\n}\n";
     let list = folder.write("rules.nft", rules);
     let list = list.to_str().expect("a path");
     let refused = output(weft(&folder).args(["import", list]));
@@ -27,12 +20,8 @@ fn firewall_import_is_all_or_nothing() {
     let rows = String::from_utf8(kept.stdout).expect("it is text");
     // The output is a part of a program.
     let program = format!(
-        "IMPORT 'library/elements/ruleset.weft';\
-CREATE PORT wan ON memory;\
-CREATE PORT lan ON memory;\
-\
-         CREATE CHAIN edge ON PORT wan -> lan AS ruleset; END;\
-{rows}"
+        "IMPORT 'library/elements/ruleset.weft';\nCREATE PORT wan ON memory;\nCREATE PORT lan ON memory;\n\
+         CREATE CHAIN edge ON PORT wan -> lan AS ruleset; END;\n{rows}"
     );
     let program = folder.write("network.weft", &program);
     let checked = output(weft(&folder).arg("check").arg(program));
@@ -50,14 +39,8 @@ fn import_uses_program_port_names() {
     let folder = Folder::new();
     let list = folder.write(
         "list.nft",
-        "table inet f {\
- chain c {\
-  type filter hook forward priority 0; policy accept;\
-  \
-         iifname \"br-lan\" oifname != \"br-lan\" drop\
- }\
-}\
-",
+        "table inet f {\n chain c {\n  type filter hook forward priority 0; policy accept;\n  \
+         iifname \"br-lan\" oifname != \"br-lan\" drop\n }\n}\n",
     );
     let import = |more: &[&str]| {
         let ports = ["--out-port", "br-lan,eth0", "--in-port", "br-lan,eth0"];
@@ -69,12 +52,8 @@ fn import_uses_program_port_names() {
     let unnamed = String::from_utf8(import(&[]).stdout).expect("it is text");
     let program = |rows: &str| {
         let program = format!(
-            "IMPORT 'library/elements/ruleset.weft';\
-CREATE PORT wan ON memory;\
-CREATE PORT lan ON memory;\
-\
-             CREATE CHAIN edge ON PORT lan -> wan AS ruleset; END;\
-{rows}"
+            "IMPORT 'library/elements/ruleset.weft';\nCREATE PORT wan ON memory;\nCREATE PORT lan ON memory;\n\
+             CREATE CHAIN edge ON PORT lan -> wan AS ruleset; END;\n{rows}"
         );
         let checked = output(weft(&folder).arg("check").arg(folder.write("network.weft", &program)));
         assert!(checked.status.success());
@@ -90,17 +69,11 @@ fn import_reports_limits_and_changes() {
     let folder = Folder::new();
     let list = |rule: &str| {
         let text = format!(
-            "table inet f {{ chain c {{ type filter hook forward priority 0; policy drop;\
-{rule}\
-}} }}\
-"
+            "table inet f {{ chain c {{ type filter hook forward priority 0; policy drop;\n{rule}\n}} }}\n"
         );
         folder.write("list.nft", &text)
     };
-    let printed = output(weft(&folder).arg("import").arg(list(
-        "th dport 80 accept\
-tcp dport 80 accept",
-    )));
+    let printed = output(weft(&folder).arg("import").arg(list("th dport 80 accept\ntcp dport 80 accept")));
     assert!(printed.status.success());
     let warning = String::from_utf8_lossy(&printed.stderr);
     assert!(warning.contains("list.nft:2:1: warning: `th`"), "{warning}");

@@ -148,24 +148,24 @@ impl Options<'_, '_> {
         let mut before = OrderGraph::default();
         for option in &ast.options {
             let edges = precedences(ast, option);
-            let circle = edges.iter().find_map(|(first, second)| before.path(second, first));
-            let Some(circle) = circle else {
+            let cycle = edges.iter().find_map(|(first, second)| before.path(second, first));
+            let Some(cycle) = cycle else {
                 before.add(&edges, option);
                 continue;
             };
-            let message = match circle.is_empty() {
+            let message = match cycle.is_empty() {
                 true => "a stage cannot come before itself",
                 false => "these options contradict each other",
             };
             let mut diagnostic =
                 Diagnostic::error(code::ORDER_BROKEN, message).at(option.span, order_label(&option.kind));
-            for known in &circle {
+            for known in &cycle {
                 diagnostic = diagnostic.with_label(known.span, order_label(&known.kind));
             }
             self.cx.report(
                 diagnostic.with_help("remove one of them: no order of the stages satisfies all of them"),
             );
-            contradictory.extend(circle.iter().map(|known| known.span).chain([option.span]));
+            contradictory.extend(cycle.iter().map(|known| known.span).chain([option.span]));
         }
         contradictory
     }
@@ -196,8 +196,8 @@ impl Options<'_, '_> {
                 .with_help("remove it: each frame is processed by one version and leaves no state behind");
             return self.cx.report(diagnostic);
         }
-        let (nothing, mut n_rand) = (empty_element(), 0);
-        let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
+        let (element, mut n_rand) = (empty_element(), 0);
+        let mut scope = Scope::new(self.cx, &element, &[], View::Constant, &mut n_rand);
         let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
         if let Some(Value::Int(nanos)) = drain.and_then(|drain| self.cx.folded(&drain, &[])) {
             self.chain.pin_stream_drain = Some(Interval(nanos));

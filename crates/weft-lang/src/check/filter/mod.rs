@@ -34,7 +34,7 @@ pub(super) struct Filter<'a> {
     pub(super) early: Option<Checked>,
     /// The index of `checked` among the elements, if there are keys.
     pub(super) keys: Option<usize>,
-    /// Where `early` is.
+    /// The index of `early`.
     pub(super) early_keys: Option<usize>,
     /// The filter has a reported error.
     pub(super) is_broken: bool,

@@ -245,7 +245,7 @@ impl PolicyReader<'_, '_> {
         if let (None, Some(keys)) = (key, &ast.keys) {
             let diagnostic =
                 Diagnostic::error(code::MISSING_CLAUSE, "KEYS limits the keys of PER, but there is no PER")
-                    .at(keys.span, "keys of what?")
+                    .at(keys.span, "PER missing")
                     .with_help("add the key: `PER tenant`, or remove KEYS");
             self.cx.report(diagnostic);
             return None;

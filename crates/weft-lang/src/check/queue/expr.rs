@@ -69,7 +69,7 @@ pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
     ),
     (
         "send_rest",
-        "send_rest(SIZE, bits a second, rest): what is left of a nanosecond then, for the next send_time",
+        "send_rest(SIZE, bits a second, rest): the remaining fraction of a nanosecond, for the next send_time",
     ),
     ("bit_and", "bit_and(a, b)"),
     ("bit_or", "bit_or(a, b)"),
@@ -86,7 +86,7 @@ fn place(place: Operand, ty: T, span: Span) -> QueueExpr {
     QueueExpr { kind: Kind::Operand(place), ty, span }
 }
 
-/// That a word of a packet is not 0.
+/// A test whether a word of a packet is not 0.
 fn truth(of: Operand, span: Span) -> QueueExpr {
     binary(B::Ne, place(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
 }
@@ -256,7 +256,7 @@ impl Checker<'_, '_> {
                 self.report(code::QUEUE_NOT_SEEN, message, span, "its link can", help);
                 None
             }
-            _ => self.unfit(span),
+            _ => self.not_a_queue_expr(span),
         }
     }
 
@@ -270,7 +270,7 @@ impl Checker<'_, '_> {
         None
     }
 
-    fn unfit<R>(&mut self, span: Span) -> Option<R> {
+    fn not_a_queue_expr<R>(&mut self, span: Span) -> Option<R> {
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "this expression is not allowed in a queue")
             .at(span, "neither a number nor a BOOL")
             .with_note(
@@ -647,7 +647,7 @@ impl Checker<'_, '_> {
             BinaryOp::BitAnd => {
                 Some(binary(B::BitAnd, self.whole_number(a)?, self.whole_number(b)?, T::Number))
             }
-            BinaryOp::Concat => self.unfit(span),
+            BinaryOp::Concat => self.not_a_queue_expr(span),
         }
     }
 
@@ -748,7 +748,7 @@ impl Checker<'_, '_> {
             "flow" => {
                 self.note_field("flow");
                 if !self.sees_packet() {
-                    return self.unfit(span);
+                    return self.not_a_queue_expr(span);
                 }
                 place(Operand::Field("flow".to_owned()), T::Number, span)
             }
@@ -767,7 +767,7 @@ impl Checker<'_, '_> {
                 place(Operand::Partitions(Box::new(by)), T::Number, span)
             }
             "present" => {
-                let Ast::Path(path) = &args[0].kind else { return self.unfit(args[0].span) };
+                let Ast::Path(path) = &args[0].kind else { return self.not_a_queue_expr(args[0].span) };
                 match self.header(path, true) {
                     Some(found) => truth(found?.0, span),
                     None => {
@@ -928,7 +928,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ResolvedName {
     Operand(Operand),

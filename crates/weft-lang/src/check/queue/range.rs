@@ -45,7 +45,7 @@ impl Range {
         (low <= high).then_some(Self { low, high })
     }
 
-    /// The least range that has both.
+    /// The smallest range that contains both.
     pub(super) fn or(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }

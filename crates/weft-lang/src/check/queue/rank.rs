@@ -67,9 +67,9 @@ fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
 /// An expression whose rank does not fit its bits.
 #[derive(Clone, Debug, PartialEq)]
 struct RankOverflow {
-    /// What gives it.
+    /// The expression.
     span: Span,
-    /// What it may be there.
+    /// Its possible values.
     found: Range,
     /// `BITS`.
     bits: u8,
@@ -115,7 +115,7 @@ impl RankOverflow {
             .with_help(format!("write `{}` if that is intended, or {}", self.bounded(text), self.more_bits()))
     }
 
-    /// What keeps it in range.
+    /// An expression that keeps it in range.
     fn bounded(&self, text: &str) -> String {
         let greatest = greatest(self.bits);
         match (self.found.low < 0, self.found.high > greatest) {
@@ -149,7 +149,7 @@ fn spelled(range: Range) -> String {
     }
 }
 
-/// The greatest rank of so many bits.
+/// The maximum rank of this width.
 fn greatest(bits: u8) -> i64 {
     (1 << bits) - 1
 }
@@ -171,7 +171,7 @@ fn rank_overflows(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOve
     analyzer.overflows
 }
 
-/// What is known of a value.
+/// The known properties of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum AbstractValue {
     Whole(Range),
@@ -264,7 +264,7 @@ struct RankAnalyzer<'w> {
 impl RankAnalyzer<'_> {
     // ---- statements --------------------------------------------------------------------------------------------
 
-    /// The states behind the statements.
+    /// The states after the statements.
     fn stmts(&mut self, stmts: &[QueueStmt], mut states: Vec<State>) -> Vec<State> {
         for stmt in stmts {
             if self.n_visits.get() >= VISITS_MAX {
@@ -478,7 +478,7 @@ impl RankAnalyzer<'_> {
         self.n_visits.get() < VISITS_MAX
     }
 
-    /// What is known of an expression.
+    /// The properties of an expression.
     fn value(&self, state: &State, expr: &QueueExpr) -> AbstractValue {
         if !self.may_continue(state) {
             return unknown_value(expr.ty);

@@ -16,7 +16,7 @@ use crate::hir::{Aggregate, Element, Expr, ExprKind, Table};
 pub struct Summary {
     /// The GROUP BY columns. If empty, all rows form a single group, even if there are no rows.
     pub group: Vec<usize>,
-    /// What of each group, with its name.
+    /// The items of a result row, each with its name.
     pub items: Vec<(String, Measure)>,
     /// The item to sort by, and whether in descending order.
     pub order: Option<(usize, bool)>,

@@ -39,12 +39,12 @@ fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
 fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
     let mut known = Vec::new();
     for (id, span) in rules {
-        let Some(circle) = circle(protocol, *id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
+        let Some(cycle) = cycle(protocol, *id).filter(|cycle| !cycle.iter().any(|id| known.contains(id)))
         else {
             continue;
         };
         let name = |id: &FieldId| format!("`{}`", field(protocol, *id).name);
-        let by = match circle.get(1..).unwrap_or_default() {
+        let by = match cycle.get(1..).unwrap_or_default() {
             [] => String::new(),
             others => format!(" by {}", others.iter().map(name).collect::<Vec<_>>().join(" and ")),
         };
@@ -53,7 +53,7 @@ fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool 
                 .at(*span, "leads back to it")
                 .with_help("compute it from fields that programs set, or from the header's length");
         cx.report(diagnostic);
-        known.extend(circle);
+        known.extend(cycle);
     }
     known.is_empty()
 }
@@ -129,7 +129,7 @@ fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
 }
 
 /// A dependency cycle of a field, starting with the field.
-fn circle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
+fn cycle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     let mut seen = vec![id];
     let mut paths = vec![vec![id]];
     while let Some(path) = paths.pop() {

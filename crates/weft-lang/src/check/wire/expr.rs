@@ -421,7 +421,7 @@ impl ExprReader<'_, '_, '_> {
         let Some((_, checksum)) = KNOWN.iter().find(|(known, _)| *known == text) else {
             let forms = KNOWN.map(|(form, _)| form.replace(',', ", "));
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
-                .at(span, "of what?")
+                .at(span, "argument missing")
                 .with_note(format!("there are: {}", forms.join("; ")))
                 .with_help("write what it covers: `checksum(header)`");
             self.cx.report(diagnostic);

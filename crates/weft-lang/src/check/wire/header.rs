@@ -28,7 +28,7 @@ pub(super) struct Header<'a> {
     pub(super) is_gappy: bool,
 }
 
-/// What the checks know of a field.
+/// The properties of a field during checking.
 pub(super) struct FieldInfo {
     pub(super) span: Span,
     pub(super) is_bytes: bool,

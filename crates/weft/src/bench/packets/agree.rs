@@ -163,23 +163,12 @@ fn network(on: &str, stages: &str) -> (Network, SourceMap) {
         .filter_map(|stage| stage.split_whitespace().next())
         .filter(|name| !name.contains('.') && !OWN.contains(name))
         .collect();
-    let imports: String = names
-        .iter()
-        .map(|name| {
-            format!(
-                "IMPORT 'library/elements/{name}.weft';\
-"
-            )
-        })
-        .collect();
+    let imports: String =
+        names.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
     let text = format!(
-        "IMPORT 'library/protocols/all.weft';\
-{imports}{OTHERS}\
-         CREATE PORT lan ON memory;\
-CREATE PORT wan ON memory;\
-\
-         CREATE CHAIN tried ON PORT {on} AS {stages}; END;\
-"
+        "IMPORT 'library/protocols/all.weft';\n{imports}{OTHERS}\
+         CREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
+         CREATE CHAIN tried ON PORT {on} AS {stages}; END;\n"
     );
     network_of_text(text).unwrap_or_else(|why| panic!("{stages}: {why}"))
 }

@@ -88,11 +88,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
         ));
     }
     stdout::print(&match args.output {
-        Output::Json => format!(
-            "{}\
-",
-            report.json()
-        ),
+        Output::Json => format!("{}\n", report.json()),
         Output::Table => report.table(),
     })?;
     ended

@@ -32,15 +32,7 @@ pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
     };
     let programs = Program::chosen(None, &names)?;
     let found: Vec<FloodResult> = programs.iter().map(|program| victim_result(program, args.rate)).collect();
-    stdout::print(&if args.json {
-        format!(
-            "{:#}\
-",
-            data(&found)
-        )
-    } else {
-        text(&found, args.rate)
-    })
+    stdout::print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
 }
 
 /// Offers twice the link's rate, in its own class and message; its deadline is far away.
@@ -113,9 +105,7 @@ fn text(found: &[FloodResult], rate: u64) -> String {
         table.row(row);
     }
     format!(
-        "beside a flood of twice the link, {}: a trickle of 1 % of it, and a steady flow of 40 %\
-\
-{}",
+        "beside a flood of twice the link, {}: a trickle of 1 % of it, and a steady flow of 40 %\n\n{}",
         rate_text(rate),
         table.render()
     )
