@@ -3,8 +3,7 @@
 //!
 //! Each layer that may be met becomes a stretch of the function (`header`), and the conditions of its definition
 //! branches to the next (`graph`). Layers that may follow each other in a circle, as tags do, are entered by way of one
-//! block that counts them. What a chain changes is written back by [`FieldWrite`](weft_ir::program::FieldWrite)s
-//! (`stores`).
+//! block that counts them. What a chain changes is written back by [`FieldWrite`]s (`stores`).
 
 mod graph;
 mod header;
