@@ -249,7 +249,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See
-    /// [`weft_core::table::jit_layout`] for the way. Loads that come of one another are in order on every machine.
+    /// [`weft_core::table::near`] for the way. Loads that come of one another are in order on every machine.
     fn probe(
         &mut self,
         near: JitLayout,

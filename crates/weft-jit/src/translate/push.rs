@@ -1,8 +1,8 @@
 //! Headers that are put in front of their frame.
 //!
 //! A PUSH is an edit, and whoever carries it out writes the headers from a list of what goes where
-//! ([`weft_core::wire::header_change::Stack`]). Code knows that list while it is translated: where a PUSH is the last
-//! that a pass does to its frame, it writes the headers into the room in front itself, and leaves how long they are
+//! ([`weft_core::wire::header_change::Stack`]). Code knows that list while it is translated: where a PUSH is the last that a
+//! pass does to its frame, it writes the headers into the room in front itself, and leaves how long they are
 //! ([`weft_core::abi::Pushed`]). What is constant of them is stored by whole words; values, lengths and the number that
 //! spreads flows come from registers, and so does the checksum of a header.
 //!

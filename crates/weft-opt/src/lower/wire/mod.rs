@@ -3,7 +3,7 @@
 //!
 //! Each layer that may be met becomes a stretch of the function (`header`), and the conditions of its definition
 //! branches to the next (`graph`). Layers that may follow each other in a circle, as tags do, are entered by way of one
-//! block that counts them. What a chain changes is written back by [`FieldWrite`]s (`stores`).
+//! block that counts them. What a chain changes is written back by [`FieldWrite`](weft_ir::program::FieldWrite)s (`stores`).
 
 mod graph;
 mod header;
@@ -132,10 +132,7 @@ fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2]
 /// no element takes that off, and of what a tunnel behind it carries, if no element takes anything off.
 fn inherited(protocols: &[Protocol], inputs: &[Input]) -> InputSet {
     let are_moved = inputs.iter().any(|input| matches!(input.place, InputLocation::Layer(_)));
-    let is_carried = |input: &Input| match &input.place {
-        InputLocation::Frame(field) => field.layer.level > 0 && !are_moved,
-        _ => false,
-    };
+    let is_carried = |input: &Input| matches!(&input.place, InputLocation::Frame(field) if field.layer.level > 0 && !are_moved);
     with_last(mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0), inputs, 0)
 }
 
