@@ -104,8 +104,8 @@ impl Selection {
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    Came,
-    Gone,
+    Inserted,
+    Removed,
 }
 
 /// Values of a field of up to 64 or of up to 128 bits.
@@ -288,12 +288,12 @@ impl Trie {
     /// Adds a rule of the store. False if it remains pending: it restricts another field, touches too many cells, or
     /// there is no space.
     pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
-        self.change(store, rule, Change::Came)
+        self.change(store, rule, Change::Inserted)
     }
 
     /// Removes a rule. False if look-ups may still return it.
     pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
-        self.change(store, rule, Change::Gone)
+        self.change(store, rule, Change::Removed)
     }
 
     /// Changes the rank of a rule, which keeps the order.
@@ -532,7 +532,7 @@ impl Trie {
         let begins = |entry: usize| (entry >> bits == 0).then(|| K::from(0).plus(entry, below));
         let mut is_room = true;
         for &(lo, hi, rank) in spans {
-            let Parts { floor: entries, cells } = self.parts_on(&floor, lo, hi);
+            let RuleCells { floor: entries, cells } = self.parts_on(&floor, lo, hi);
             is_room &= floor.has_room(entries.len());
             if !is_room {
                 return None;
@@ -675,20 +675,20 @@ impl Trie {
         let (Some(floor), false) = (&mut self.floor, entries.is_empty()) else { return true };
         let (id, rank_of) = (id_of(rank), |id: u32| store.get(id).map(|rule| rule.rank));
         let is_known = match change {
-            Change::Came => floor.has_room(entries.len()),
-            Change::Gone => floor.has(entries.start, id),
+            Change::Inserted => floor.has_room(entries.len()),
+            Change::Removed => floor.has(entries.start, id),
         };
         if !is_known {
             return false;
         }
         let is_best = |entry: usize| match change {
-            Change::Came => rank_of(floor.best(entry)).is_none_or(|best| best < rank),
-            Change::Gone => floor.best(entry) == id,
+            Change::Inserted => rank_of(floor.best(entry)).is_none_or(|best| best < rank),
+            Change::Removed => floor.best(entry) == id,
         };
         let hides = |entry: &usize| floor.may_hide(*entry, rank) && is_best(*entry);
         let hiding: Vec<usize> = entries.clone().filter(hides).take(ENTRIES_MAX + 1).collect();
         if hiding.len() > ENTRIES_MAX || entries.clone().any(|entry| floor.is_lost(entry)) {
-            if change == Change::Gone {
+            if change == Change::Removed {
                 entries.for_each(|entry| floor.lose(entry));
             }
             return false;
@@ -696,13 +696,13 @@ impl Trie {
         let mut done = true;
         for entry in entries {
             match change {
-                Change::Came => floor.add(entry, rank, rank_of),
-                Change::Gone => done &= floor.remove(entry, id, rank_of),
+                Change::Inserted => floor.add(entry, rank, rank_of),
+                Change::Removed => done &= floor.remove(entry, id, rank_of),
             }
         }
         for entry in hiding {
             let is_made = self.rebuild_entry::<K>(cells, entry, store).is_some();
-            if let (Some(floor), Change::Gone, false) = (&mut self.floor, change, is_made) {
+            if let (Some(floor), Change::Removed, false) = (&mut self.floor, change, is_made) {
                 floor.lose_to(entry, id);
             }
             done &= is_made;
@@ -749,8 +749,8 @@ impl Trie {
             return self.change_cells(below, at, touched, above, store, rule, change);
         }
         let is_noted = match change {
-            Change::Came => cells.note(touched.clone(), id),
-            Change::Gone => cells.forget(touched.clone(), id),
+            Change::Inserted => cells.note(touched.clone(), id),
+            Change::Removed => cells.forget(touched.clone(), id),
         };
         let is_parted = cells.is_parted(touched.clone());
         let Some(above) = above.filter(|_| is_noted && !is_parted) else { return false };
@@ -825,22 +825,22 @@ impl Trie {
     }
 
     /// The floor entries and root cells for a rule with these values.
-    fn parts<K: Number>(&self, lo: K, hi: K) -> Parts {
+    fn parts<K: Number>(&self, lo: K, hi: K) -> RuleCells {
         match &self.floor {
             Some(floor) => self.parts_on(floor, lo, hi),
-            None => Parts { floor: 0..0, cells: [self.top().touched(lo, hi).all(), 0..0] },
+            None => RuleCells { floor: 0..0, cells: [self.top().touched(lo, hi).all(), 0..0] },
         }
     }
 
-    fn parts_on<K: Number>(&self, floor: &Floor, lo: K, hi: K) -> Parts {
+    fn parts_on<K: Number>(&self, floor: &Floor, lo: K, hi: K) -> RuleCells {
         let top = self.top();
         let entries = Entry { entry: node_entry(0, floor.bits()), ..top };
         let (cells, held) = (top.touched(lo, hi).all(), entries.touched(lo, hi).whole());
         if held.is_empty() {
-            return Parts { floor: 0..0, cells: [cells, 0..0] };
+            return RuleCells { floor: 0..0, cells: [cells, 0..0] };
         }
         let whole = floor.cells_of(held.clone());
-        Parts { floor: held, cells: [cells.start..whole.start, whole.end..cells.end] }
+        RuleCells { floor: held, cells: [cells.start..whole.start, whole.end..cells.end] }
     }
 }
 
@@ -851,7 +851,7 @@ type Span<K> = (K, K, Rank);
 type Values<K> = (K, Option<K>);
 
 /// The floor entries that a rule covers, and the other root cells that it touches.
-struct Parts {
+struct RuleCells {
     floor: Range<usize>,
     cells: [Range<usize>; 2],
 }

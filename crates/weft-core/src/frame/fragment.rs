@@ -14,7 +14,7 @@ const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
 /// A packet to fragment.
-struct Whole<'f> {
+struct Packet<'f> {
     header: &'f [u8],
     /// The header of all fragments but the first: only with the copied options.
     later: Vec<u8>,
@@ -39,14 +39,14 @@ impl Pool {
         to: usize,
         out: &mut Vec<Frame>,
     ) -> Result<bool, SegmentError> {
-        if !Whole::of(self.bytes(frame), network).is_some_and(|whole| whole.is_longer_than(to)) {
+        if !Packet::of(self.bytes(frame), network).is_some_and(|whole| whole.is_longer_than(to)) {
             return Ok(false);
         }
         let mut offload = core::mem::take(&mut frame.meta.offload);
         offload.finish_checksum(self.bytes_mut(frame)).ok_or(SegmentError::Malformed)?;
         // A copy of the bytes, because the pool is borrowed for new buffers.
         let bytes = self.bytes(frame).to_vec();
-        let whole = Whole::of(&bytes, network).ok_or(SegmentError::Malformed)?;
+        let whole = Packet::of(&bytes, network).ok_or(SegmentError::Malformed)?;
         let first = out.len();
         for part in whole.parts(to).ok_or(SegmentError::Malformed)? {
             let length = network + part.header.len() + part.payload.len();
@@ -63,13 +63,13 @@ impl Pool {
 }
 
 /// A fragment.
-struct Part<'w> {
+struct Fragment<'w> {
     header: &'w [u8],
     payload: &'w [u8],
     at: u16,
 }
 
-impl<'f> Whole<'f> {
+impl<'f> Packet<'f> {
     /// The packet of a frame, if it may be fragmented.
     fn of(frame: &'f [u8], network: usize) -> Option<Self> {
         let packet = IpPacket::new(frame.get(network..)?).filter(|packet| packet.is_complete())?;
@@ -83,7 +83,7 @@ impl<'f> Whole<'f> {
     }
 
     /// Its fragments of at most this length; None if that is too short.
-    fn parts(&self, to: usize) -> Option<Vec<Part<'_>>> {
+    fn parts(&self, to: usize) -> Option<Vec<Fragment<'_>>> {
         let (mut parts, mut rest, mut done) = (Vec::new(), self.payload, 0_u16);
         while !rest.is_empty() {
             let header = if parts.is_empty() { self.header } else { &self.later };
@@ -99,7 +99,7 @@ impl<'f> Whole<'f> {
             if at > OFFSET {
                 return None;
             }
-            parts.push(Part { header, payload, at: more | at });
+            parts.push(Fragment { header, payload, at: more | at });
             done += (n / UNIT_BYTES) as u16;
             rest = behind;
         }
@@ -107,7 +107,7 @@ impl<'f> Whole<'f> {
     }
 }
 
-impl Part<'_> {
+impl Fragment<'_> {
     /// Writes the fragment behind a link header into a slice of its exact length.
     fn write(&self, link: &[u8], to: &mut [u8]) {
         let (to_link, packet) = to.split_at_mut(link.len());

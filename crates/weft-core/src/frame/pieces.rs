@@ -4,7 +4,7 @@
 //! of 0; IPv6 has a jumbo payload option or a payload length of 0. Such packets never appear on a wire. Source: Linux
 //! `include/net/ipv6.h` (`struct hop_jumbo_hdr`), RFC 2675 section 2.
 
-use super::segment::{Cut, SegmentError, put};
+use super::segment::{SegmentError, SegmentPlan, put};
 use super::{Checksum, Frame, Offload, Pool};
 use crate::ip::{HOP_BY_HOP, IpPacket};
 
@@ -35,7 +35,7 @@ impl Pool {
         network: usize,
         out: &mut Vec<Frame>,
     ) -> Result<(), SegmentError> {
-        let mut cut = Cut::new(bytes, offload, network).ok_or(SegmentError::Malformed)?;
+        let mut cut = SegmentPlan::new(bytes, offload, network).ok_or(SegmentError::Malformed)?;
         let (head, payload) = bytes.split_at(cut.payload);
         let head = without_jumbo(head, network);
         cut.shift_back(cut.payload - head.len());
@@ -64,7 +64,7 @@ impl Pool {
     }
 }
 
-impl Cut {
+impl SegmentPlan {
     /// Accounts for removed bytes in front of the transport header.
     fn shift_back(&mut self, bytes: usize) {
         self.transport -= bytes;

@@ -99,11 +99,11 @@ pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
     if offload.gso.is_none() {
         return whole;
     }
-    Cut::new(frame, offload, network).map_or(whole, |cut| whole.min(cut.payload - network + cut.size))
+    SegmentPlan::new(frame, offload, network).map_or(whole, |cut| whole.min(cut.payload - network + cut.size))
 }
 
 /// The common properties of all segments.
-pub(super) struct Cut {
+pub(super) struct SegmentPlan {
     kind: GsoKind,
     network: usize,
     /// The end of the first IP header.
@@ -129,7 +129,8 @@ impl Pool {
         network: usize,
         out: &mut Vec<Frame>,
     ) -> Result<(), SegmentError> {
-        let cut = Cut::new(self.bytes(frame), &frame.meta.offload, network).ok_or(SegmentError::Malformed)?;
+        let cut = SegmentPlan::new(self.bytes(frame), &frame.meta.offload, network)
+            .ok_or(SegmentError::Malformed)?;
         let payload = frame.len() - cut.payload;
         let n = payload.div_ceil(cut.size).max(1);
         if n > SEGMENTS_MAX {
@@ -156,7 +157,7 @@ impl Pool {
     }
 }
 
-impl Cut {
+impl SegmentPlan {
     pub(super) fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
         let gso = offload.gso.filter(|gso| gso.size > 0)?;
         // The kernel sets both or neither.

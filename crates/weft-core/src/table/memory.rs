@@ -41,11 +41,11 @@ pub fn set_block_source(source: BlockSource) {
 
 /// The allocator of one table.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<Cut>);
+pub(super) struct Memory(Mutex<NewestBlock>);
 
 /// The newest block and its fill level.
 #[derive(Debug, Default)]
-struct Cut {
+struct NewestBlock {
     block: Option<Block>,
     used: usize,
     /// Words of all pieces.

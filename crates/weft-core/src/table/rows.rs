@@ -139,7 +139,7 @@ impl Table {
         }
     }
 
-    fn import_header(&self, bytes: &mut Reader<'_>) -> Result<Vec<Incoming>, ImportError> {
+    fn import_header(&self, bytes: &mut Reader<'_>) -> Result<Vec<ChunkColumn>, ImportError> {
         if bytes.take(MAGIC.len())? != MAGIC {
             return Err(ImportError::Malformed);
         }
@@ -163,7 +163,7 @@ impl Table {
                     return Err(ImportError::Type { column: name.into(), from: ty.into(), to: here });
                 }
             }
-            columns.push(Incoming {
+            columns.push(ChunkColumn {
                 nullable,
                 is_key,
                 is_bytes: matches!(family(ty), "TEXT" | "BYTES" | "IPADDR" | "CIDR" | "MAC" | "ENDPOINT"),
@@ -177,7 +177,12 @@ impl Table {
     }
 
     /// Whether the row was inserted.
-    fn import_row(&self, row: &RowBytes<'_>, columns: &[Incoming], now: Time) -> Result<bool, ImportError> {
+    fn import_row(
+        &self,
+        row: &RowBytes<'_>,
+        columns: &[ChunkColumn],
+        now: Time,
+    ) -> Result<bool, ImportError> {
         let used = if self.header.age_by_touch() { row.touched } else { row.written };
         if self.is_over(Age { used: Time(used), inserted: Time(row.inserted) }, now) {
             return Ok(false);
@@ -204,15 +209,15 @@ impl Table {
         }
     }
 
-    fn import_value(&self, row: Row, at: ColumnRef, value: Incomings<'_>) -> bool {
-        self.set_null(row, at, matches!(value, Incomings::Null));
+    fn import_value(&self, row: Row, at: ColumnRef, value: ChunkValue<'_>) -> bool {
+        self.set_null(row, at, matches!(value, ChunkValue::Null));
         match value {
-            Incomings::Null => true,
-            Incomings::Word(word) => {
+            ChunkValue::Null => true,
+            ChunkValue::Word(word) => {
                 self.set_word(row, at, word);
                 true
             }
-            Incomings::Bytes(bytes) => self.set_bytes(row, at, bytes),
+            ChunkValue::Bytes(bytes) => self.set_bytes(row, at, bytes),
         }
     }
 
@@ -241,7 +246,7 @@ impl Table {
 }
 
 /// A column of a chunk.
-struct Incoming {
+struct ChunkColumn {
     nullable: bool,
     is_key: bool,
     is_bytes: bool,
@@ -250,7 +255,7 @@ struct Incoming {
 }
 
 #[derive(Clone, Copy)]
-enum Incomings<'a> {
+enum ChunkValue<'a> {
     Null,
     Word(u64),
     Bytes(&'a [u8]),
@@ -262,26 +267,26 @@ struct RowBytes<'a> {
     touched: i64,
     inserted: i64,
     key: KeyBuilder,
-    values: Vec<Incomings<'a>>,
+    values: Vec<ChunkValue<'a>>,
 }
 
 impl<'a> RowBytes<'a> {
-    fn read(bytes: &mut Reader<'a>, columns: &[Incoming]) -> Result<Self, ImportError> {
+    fn read(bytes: &mut Reader<'a>, columns: &[ChunkColumn]) -> Result<Self, ImportError> {
         let [written, touched, inserted] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(|time| time as i64);
         let mut row = Self { written, touched, inserted, key: KeyBuilder::default(), values: Vec::new() };
         for column in columns {
             let value = if column.nullable && bytes.take(1)?[0] != 0 {
-                Incomings::Null
+                ChunkValue::Null
             } else if column.is_bytes {
                 let len = bytes.u32()? as usize;
-                Incomings::Bytes(bytes.take(len)?)
+                ChunkValue::Bytes(bytes.take(len)?)
             } else {
-                Incomings::Word(bytes.u64()?)
+                ChunkValue::Word(bytes.u64()?)
             };
             match value {
-                Incomings::Word(word) if column.is_key => _ = row.key.int(word),
-                Incomings::Bytes(part) if column.is_key => _ = row.key.bytes(part),
-                Incomings::Null if column.is_key => return Err(ImportError::Malformed),
+                ChunkValue::Word(word) if column.is_key => _ = row.key.int(word),
+                ChunkValue::Bytes(part) if column.is_key => _ = row.key.bytes(part),
+                ChunkValue::Null if column.is_key => return Err(ImportError::Malformed),
                 _ => {}
             }
             row.values.push(value);
@@ -291,14 +296,14 @@ impl<'a> RowBytes<'a> {
 
     fn word_key(&self) -> Option<u64> {
         match self.values.first() {
-            Some(Incomings::Word(word)) => Some(*word),
+            Some(ChunkValue::Word(word)) => Some(*word),
             _ => None,
         }
     }
 
     fn bytes_key(&self) -> &'a [u8] {
         match self.values.first() {
-            Some(Incomings::Bytes(bytes)) => bytes,
+            Some(ChunkValue::Bytes(bytes)) => bytes,
             _ => &[],
         }
     }

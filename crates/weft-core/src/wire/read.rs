@@ -80,7 +80,7 @@ pub(super) struct BrokenLayer {
     pub(super) protocol: ProtocolId,
     /// Whether it is in the first fragment of a packet.
     pub(super) is_cut: bool,
-    what: Breach,
+    what: BrokenRule,
 }
 
 /// Walks the layers of a frame up to level `deepest` and calls `visit` for each, which returns whether to continue.
@@ -120,7 +120,7 @@ pub(super) fn walk(
 }
 
 /// The fault and the line of the rule.
-type Breach = (String, u32);
+type BrokenRule = (String, u32);
 
 /// A header during and after reading.
 pub(super) struct Header<'a> {
@@ -227,7 +227,7 @@ impl<'a> Header<'a> {
         self.field_span(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
     }
 
-    fn read(&mut self) -> Result<(), Breach> {
+    fn read(&mut self) -> Result<(), BrokenRule> {
         let protocol = self.protocol;
         let truncated = || ("truncated".to_owned(), protocol.line);
         if self.start + protocol.header_min as usize > self.end {
@@ -256,7 +256,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn items(&mut self, items: &'a [Item]) -> Result<(), Breach> {
+    fn items(&mut self, items: &'a [Item]) -> Result<(), BrokenRule> {
         for item in items {
             match item {
                 Item::Field(id) => self.field(*id)?,
@@ -275,7 +275,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn field(&mut self, id: FieldId) -> Result<(), Breach> {
+    fn field(&mut self, id: FieldId) -> Result<(), BrokenRule> {
         let field = &self.protocol.fields[usize::from(id.0)];
         let at = self.at / 8;
         match &field.width {
@@ -310,7 +310,7 @@ impl<'a> Header<'a> {
         until: &'a Until,
         max: u64,
         line: u32,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), BrokenRule> {
         let truncated = || ("truncated".to_owned(), line);
         let start = self.at / 8;
         let (mut n_max, mut stop) = (u64::MAX, self.end);
@@ -353,7 +353,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn verify(&self, id: FieldId, field: &Field) -> Result<(), Breach> {
+    fn verify(&self, id: FieldId, field: &Field) -> Result<(), BrokenRule> {
         if !self.is_present(id) {
             return Ok(());
         }
