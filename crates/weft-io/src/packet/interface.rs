@@ -295,8 +295,8 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
         .map_err(|error| fail(name, "set the MTU", error))
 }
 
-/// Sets the largest size of merged and unsegmented packets of an interface. Above 65,536 bytes they exceed the IP length
-/// field (BIG TCP).
+/// Sets the largest size of merged and unsegmented packets of an interface. Above 65,536 bytes they exceed the IP
+/// length field (BIG TCP).
 ///
 /// # Errors
 /// There is no such interface, it does not support this, or permission is denied.
