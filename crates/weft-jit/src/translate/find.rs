@@ -105,7 +105,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             (Val::Two(..), None) => self.short_key(hash, key, value, far),
             (value, None) => {
-                let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
+                let NearKey::Word(at) = near.key else { unreachable!("other keys returned above") };
                 let word = self.segment.pack(ty, value);
                 Key {
                     hash: Hash::Known(self.hash_word_by(hash, word)),

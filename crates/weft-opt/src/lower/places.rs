@@ -65,7 +65,7 @@ pub(super) fn bound(place: &BoundPlace) -> Place {
         BoundPlace::Header(name) => Place::Header(name.clone()),
         BoundPlace::Meta(of) => meta(*of),
         BoundPlace::Frame(field) => Place::Frame(field.clone()),
-        BoundPlace::Computed(_) => unreachable!("what is computed is read where its parts are"),
+        BoundPlace::Computed(_) => unreachable!("a computed place is read through its parts"),
     }
 }
 
