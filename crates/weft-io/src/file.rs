@@ -92,17 +92,17 @@ mod tests {
     fn only_regular_files_are_read() {
         let folder = folder("kinds");
         let fifo = folder.join("fifo");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("there is mkfifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is installed");
         assert!(made.success());
         let (file, link) = (folder.join("file"), folder.join("link"));
-        std::fs::write(&file, "text").expect("it is written");
-        symlink(&file, &link).expect("it is linked");
+        std::fs::write(&file, "text").expect("the file can be written");
+        symlink(&file, &link).expect("the link can be made");
         let why = |path: &Path| open_regular(path).map(drop).map_err(|error| error.to_string());
         assert_eq!(why(&fifo), Err("it is a FIFO, and no file".to_owned()));
         assert_eq!(why(Path::new("/dev/zero")), Err("it is a device, and no file".to_owned()));
         assert_eq!(why(&folder), Err("it is a folder, and no file".to_owned()));
         assert_eq!(read_regular(&link, 4).ok(), Some(b"text".to_vec()));
-        std::fs::remove_dir_all(folder).expect("it is removed");
+        std::fs::remove_dir_all(folder).expect("the folder can be removed");
     }
 
     /// A file that grows beyond its reported size would fill memory.

@@ -20,7 +20,7 @@ pub fn ask_for_huge_pages() {
 
 /// Allocates zeroed words. Words that are never written are not resident.
 fn block(words: usize) -> Box<[AtomicU64]> {
-    let layout = Layout::array::<AtomicU64>(words).expect("a table has limits");
+    let layout = Layout::array::<AtomicU64>(words).expect("a table's size is limited");
     assert!(layout.size() > 0, "a block has at least one word");
     // SAFETY: its size is not zero.
     let start = unsafe { alloc_zeroed(layout) };

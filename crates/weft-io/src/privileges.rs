@@ -73,7 +73,7 @@ mod tests {
         std::thread::spawn(move || {
             let changes = ["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW", "BPF"];
             let of = |kept: &[&str]| all.iter().copied().filter(|c| kept.contains(c)).collect::<Vec<_>>();
-            reduce(KeptCapabilities::ForOpening).expect("a thread may give up what it has");
+            reduce(KeptCapabilities::ForOpening).expect("a thread may drop its capabilities");
             assert_eq!(held(), of(&[&changes[..], &["SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"]].concat()));
             for (namespace, xdp, others) in [
                 (true, true, &["SYS_ADMIN", "IPC_LOCK"][..]),
@@ -81,17 +81,18 @@ mod tests {
                 (false, false, &[]),
             ] {
                 let keep = KeptCapabilities::ForChanges(PortNeeds { namespace, xdp });
-                reduce(keep).expect("a thread may give up what it has");
+                reduce(keep).expect("a thread may drop its capabilities");
                 assert_eq!(held(), of(&[&changes[..], others].concat()));
             }
-            let younger = std::thread::spawn(held).join().expect("no panic");
+            let younger = std::thread::spawn(held).join().expect("the thread does not panic");
             assert_eq!(younger, held(), "a thread begins with those of its parent");
-            reduce(KeptCapabilities::Nothing).expect("a thread may give up what it has");
+            reduce(KeptCapabilities::Nothing).expect("a thread may drop its capabilities");
             assert_eq!(held(), [""; 0]);
-            reduce(KeptCapabilities::ForOpening).expect("it asks for nothing that it has not");
+            reduce(KeptCapabilities::ForOpening).expect("all requested capabilities are held");
             assert_eq!(held(), [""; 0], "they do not come back");
             let status = std::process::Command::new("grep").args(["CapEff:", "/proc/self/status"]).output();
-            let status = String::from_utf8(status.expect("it is there").stdout).expect("it is text");
+            let status =
+                String::from_utf8(status.expect("the command runs").stdout).expect("the output is text");
             assert_eq!(
                 status.split_whitespace().last(),
                 Some("0000000000000000"),
@@ -99,6 +100,6 @@ mod tests {
             );
         })
         .join()
-        .expect("no panic");
+        .expect("the thread does not panic");
     }
 }

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn families_alternate_from_first() {
-        let of = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let of = |text: &str| text.parse::<SocketAddr>().expect("the text is an address");
         let given = ["[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"].map(of);
         assert_eq!(interleave(&given), ["[::1]:1", "10.0.0.1:1", "[::2]:1", "[::3]:1"].map(of));
         assert_eq!(interleave(&given[3..]), [of("10.0.0.1:1")]);

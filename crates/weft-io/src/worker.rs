@@ -546,7 +546,7 @@ impl Worker {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         socket.is_connecting = false;
         let (conn, peer) = (socket.conn, socket.stream.peer());
-        let race = self.races.remove(&conn).expect("what is connecting is in a race");
+        let race = self.races.remove(&conn).expect("a connection that is connecting is in a race");
         let endpoint = race.endpoint().to_string();
         race.into_attempts()
             .into_iter()

@@ -356,7 +356,7 @@ impl Files {
                 }
                 SinkTarget::Metrics => self.note_metrics(&row),
                 SinkTarget::Table { .. } => {
-                    let row = TableRow::of(&row).expect("it is for a table");
+                    let row = TableRow::of(&row).expect("the row is of a table");
                     if self.tables.as_ref().is_none_or(|tables| tables.try_send(row).is_err()) {
                         self.rows_lost.fetch_add(1, Relaxed);
                     }
@@ -444,9 +444,10 @@ pub fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
 /// words"`. Text that is empty, or has blanks or quotes, is quoted as in JSON; NULL is `-`.
 fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
     write_timestamp(out, row.at.0);
-    write!(out, " {}.{}.{}", row.chain, row.sink.owner, row.sink.name).expect("a vector takes all bytes");
+    write!(out, " {}.{}.{}", row.chain, row.sink.owner, row.sink.name)
+        .expect("writing to a vector does not fail");
     for (column, value) in row.sink.columns.iter().zip(row.values()) {
-        write!(out, " {}=", column.name).expect("a vector takes all bytes");
+        write!(out, " {}=", column.name).expect("writing to a vector does not fail");
         match (value, column.ty) {
             (CellValue::Null, _) => out.push(b'-'),
             (CellValue::Bytes(bytes), ty) => {
@@ -530,7 +531,7 @@ fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
 }
 
 fn write_display(out: &mut Vec<u8>, value: impl core::fmt::Display) {
-    write!(out, "{value}").expect("a vector takes all bytes");
+    write!(out, "{value}").expect("writing to a vector does not fail");
 }
 
 /// Writes text as a JSON string that is safe on a terminal; invalid UTF-8 is replaced.
@@ -578,7 +579,7 @@ fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
-        .expect("a vector takes all bytes");
+        .expect("writing to a vector does not fail");
 }
 
 #[cfg(test)]
@@ -650,12 +651,12 @@ mod tests {
     fn row_after_torn_line_starts_new_line() {
         let folder = Folder::new("torn");
         let path = folder.path("log");
-        std::fs::write(&path, "one\n{\"half").expect("the folder is ours");
+        std::fs::write(&path, "one\n{\"half").expect("the folder is writable");
         for row in [&b"two\n"[..], b"three\n"] {
             let mut target = Target::open(&path);
             assert_eq!(target.append(row) + target.flush(), 0);
         }
-        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\n{\"half\ntwo\nthree\n");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file exists"), "one\n{\"half\ntwo\nthree\n");
     }
 
     /// A folder that the test removes.
@@ -685,10 +686,10 @@ mod tests {
         let folder = Folder::new("mode");
         let path = folder.path("log");
         assert_eq!(Target::open(&path).append(b"one\n"), 0);
-        let mode = |path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+        let mode = |path| std::fs::metadata(path).expect("the file exists").mode() & 0o777;
         assert_eq!(mode(&path) & !0o640, 0, "{:o}", mode(&path));
         // An existing file keeps its mode.
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the file is ours");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the file is writable");
         assert_eq!(Target::open(&path).append(b"two\n"), 0);
         assert_eq!(mode(&path), 0o644);
     }
@@ -704,13 +705,13 @@ mod tests {
             target.reopen_if_rotated(&path, Duration::ZERO);
         };
         write("one\n");
-        std::fs::rename(&path, &old).expect("the folder is ours");
+        std::fs::rename(&path, &old).expect("the folder is writable");
         write("two\n");
         write("three\n");
-        std::fs::remove_file(&path).expect("the folder is ours");
+        std::fs::remove_file(&path).expect("the folder is writable");
         write("gone\n");
         write("four\n");
-        let text = |path: &str| std::fs::read_to_string(path).expect("it is there");
+        let text = |path: &str| std::fs::read_to_string(path).expect("the file exists");
         assert_eq!((text(&old), text(&path)), ("one\ntwo\n".to_owned(), "four\n".to_owned()));
     }
 
@@ -721,9 +722,9 @@ mod tests {
         let path = folder.path("log");
         assert!(try_to_open(&path).is_ok());
         assert!(!std::path::Path::new(&path).exists());
-        std::fs::write(&path, "one\n").expect("the folder is ours");
+        std::fs::write(&path, "one\n").expect("the folder is writable");
         assert!(try_to_open(&path).is_ok());
-        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\n");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file exists"), "one\n");
         for no_file in [folder.path(""), folder.path("nowhere/log")] {
             assert!(try_to_open(&no_file).is_err(), "{no_file}");
         }

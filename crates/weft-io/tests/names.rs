@@ -49,7 +49,7 @@ fn names(addresses: &[SocketAddr]) -> Arc<Names> {
 
 /// A call on a connection of its own that waits for a server.
 fn call(node: &Node) -> TcpStream {
-    let Address::Tcp(front) = node.listeners()[0].address else { panic!("it is on IP") };
+    let Address::Tcp(front) = node.listeners()[0].address else { panic!("the listener is on IP") };
     let mut client = Connection::new(http2::Config::client(), Time(0));
     let mut request = HeadersBuilder::new();
     let headers = [
@@ -60,10 +60,10 @@ fn call(node: &Node) -> TcpStream {
         ("te", "trailers"),
     ];
     for (name, value) in headers {
-        request.push(name.as_bytes(), value.as_bytes()).expect("it is valid");
+        request.push(name.as_bytes(), value.as_bytes()).expect("the header is valid");
     }
     let stream = client.open().expect("the first");
-    client.send_headers(stream, &request.build(), true).expect("it is small");
+    client.send_headers(stream, &request.build(), true).expect("the request is small");
     let mut socket = TcpStream::connect(front).expect("the node listens");
     socket.write_all(client.output()).expect("the node reads");
     socket
@@ -71,7 +71,7 @@ fn call(node: &Node) -> TcpStream {
 
 /// The next connection to a server.
 fn connection_to(server: &TcpListener) -> Option<TcpStream> {
-    server.set_nonblocking(true).expect("it is ours");
+    server.set_nonblocking(true).expect("the socket is open");
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         match server.accept() {
@@ -89,7 +89,7 @@ fn connection_to(server: &TcpListener) -> Option<TcpStream> {
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let server = || TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let at = |server: &TcpListener| server.local_addr().expect("it is bound");
+    let at = |server: &TcpListener| server.local_addr().expect("the listener is bound");
     let (first, second) = (server(), server());
     // A port that was just closed refuses connections.
     let refusing = at(&server());

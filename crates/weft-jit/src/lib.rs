@@ -740,7 +740,7 @@ impl Shape {
     }
 
     fn misfit() -> ! {
-        panic!("the pass does not have the shape that the segment was compiled for")
+        panic!("the state of the pass differs in shape from what the segment was compiled for")
     }
 }
 

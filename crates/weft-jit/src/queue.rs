@@ -293,7 +293,7 @@ impl WordCounts {
 #[cold]
 #[inline(never)]
 fn misfit(whose: &str) -> ! {
-    panic!("there are fewer words than the queue program has: of the {whose}")
+    panic!("there are fewer {whose} words than the queue program has")
 }
 
 /// Translates a handler that the verifier accepted into `builder`'s function, an [`Entry`].

@@ -108,13 +108,13 @@ fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
         let values = [Value::Int(rank), Value::Int(*low as i64), Value::Int(*high as i64)];
         assert!(matches!(table.insert_row(&values, Time(1)), Insert::New(_)));
     }
-    let matcher = Matcher::new(&chain.matches[0].spec, &table).expect("they are few enough");
+    let matcher = Matcher::new(&chain.matches[0].spec, &table).expect("the matcher supports this many rules");
     State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() })
 }
 
 fn compiled(chain: &Arc<ChainProgram>, state: &State) -> Box<dyn Program> {
     let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
-    jit.compile(chain, Event::Request, state).expect("it is sound")
+    jit.compile(chain, Event::Request, state).expect("the chain compiles")
 }
 
 /// The rank that compiled code finds for each key.
@@ -278,7 +278,8 @@ fn trie_floor_finds_short_prefixes() {
     let by = |rules: &[(u64, u64)]| keys(rules).iter().map(|key| by_hand(rules, *key)).collect::<Vec<_>>();
     assert_eq!(found_by(&*code, &first, &keys(&rules)), by(&rules));
     let table = Arc::clone(&first.tables[0]);
-    let mut matcher = Matcher::changeable(&chain.matches[0].spec, &table).expect("they are few enough");
+    let mut matcher =
+        Matcher::changeable(&chain.matches[0].spec, &table).expect("the matcher supports this many rules");
     for at in (0..rules.len()).rev().step_by(3) {
         let rank = Value::Int(at as i64);
         let row = table.find_values(std::slice::from_ref(&rank), Time(1));
@@ -286,8 +287,8 @@ fn trie_floor_finds_short_prefixes() {
         table.remove(row);
         rules[at] = prefix(23, at);
         let values = [rank, Value::Int(rules[at].0 as i64), Value::Int(rules[at].1 as i64)];
-        let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("there is room") };
-        matcher.insert(&[row]).expect("it fits in the key");
+        let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("the table has room") };
+        matcher.insert(&[row]).expect("the value fits in the key");
     }
     matcher.publish();
     assert_eq!(matcher.changed(), 0, "{}", matcher.describe());
@@ -305,7 +306,8 @@ fn compiled_code_finds_later_rows() {
     let first = state(&chain, &rules);
     let code = compiled(&chain, &first);
     let table = Arc::clone(&first.tables[0]);
-    let mut matcher = Matcher::changeable(&chain.matches[0].spec, &table).expect("they are few enough");
+    let mut matcher =
+        Matcher::changeable(&chain.matches[0].spec, &table).expect("the matcher supports this many rules");
     for at in (0..rules.len()).filter(|at| at % 3 > 0) {
         let rank = Value::Int(at as i64);
         let new = (draw(11, at as u64) >> 32, draw(11, at as u64) >> 32 | 0xff);
@@ -315,8 +317,8 @@ fn compiled_code_finds_later_rows() {
         rules[at] = (1, 0);
         if at % 3 == 1 {
             let values = [rank, Value::Int(new.0 as i64), Value::Int(new.1 as i64)];
-            let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("there is room") };
-            matcher.insert(&[row]).expect("it fits in the key");
+            let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("the table has room") };
+            matcher.insert(&[row]).expect("the value fits in the key");
             rules[at] = new;
         }
     }
@@ -349,7 +351,8 @@ fn few_rows_are_compared_in_order() {
             let values = [rank, *low as i64, *high as i64, *from as i64, *to as i64].map(Value::Int);
             assert!(matches!(table.insert_row(&values, Time(1)), Insert::New(_)));
         }
-        let matcher = Matcher::new(&chain.matches[0].spec, &table).expect("they are few enough");
+        let matcher =
+            Matcher::new(&chain.matches[0].spec, &table).expect("the matcher supports this many rules");
         State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() })
     };
     let by_hand = |rules: &[Both], (x, y): (Option<u64>, u64)| {

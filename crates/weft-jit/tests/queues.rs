@@ -41,7 +41,7 @@ fn missing_handlers_pass() {
     bare.levels[0].order.by_least_packet = false;
     bare.levels[0].handlers = Handlers::default();
     let compiled =
-        Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(bare))).expect("nothing is code, too");
+        Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(bare))).expect("an empty program compiles");
     assert_eq!(compiled.code_bytes(), 0);
     for moment in [Moment::Enqueue, Moment::Dequeue, Moment::Every(3)] {
         let words = Words { node: &mut [], partition: &mut [], packet: &mut [], event: &mut [] };
@@ -50,7 +50,7 @@ fn missing_handlers_pass() {
 }
 
 #[test]
-#[should_panic(expected = "there are fewer words than the queue program has")]
+#[should_panic(expected = "there are fewer event words than the queue program has")]
 fn too_few_words_are_refused() {
     // Code would write outside its words.
     let mut program = generate::program(&mut generate::Rng::from_seed(1));
@@ -64,7 +64,7 @@ fn too_few_words_are_refused() {
     };
     program.levels[0].handlers.activate = Some(one);
     let compiled =
-        Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(program))).expect("it is well-formed");
+        Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(program))).expect("the program is well-formed");
     let event = &mut [0; word::HOLD as usize];
     compiled.run(0, Moment::Activate, Words { node: &mut [], partition: &mut [], packet: &mut [], event });
 }
@@ -86,7 +86,8 @@ fn fast_path_skips_missing_records() {
     let (node_lines, partition_lines) =
         (record_lines(level.node_words()), record_lines(level.partition_words()));
     let program = Arc::new(program);
-    let compiled = Jit::new().and_then(|jit| jit.compile_queue(&program)).expect("it is well-formed");
+    let compiled =
+        Jit::new().and_then(|jit| jit.compile_queue(&program)).expect("the program is well-formed");
     let turns = compiled.turns().expect("packets have a short way");
 
     let lines = |n: usize| vec![[0; 8]; n];

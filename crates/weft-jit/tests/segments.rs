@@ -40,7 +40,7 @@ fn spec(column: Type) -> TableSpec {
 }
 
 fn chain(source: &str, n_elements: usize) -> Arc<ChainProgram> {
-    let function = text::parse(source).expect("it is in the text form");
+    let function = text::parse(source).expect("the source is in the text form");
     let element = Element {
         handlers: Handlers {
             open: Some(function.clone()),
@@ -91,9 +91,9 @@ fn code_outlives_chain_and_backend() {
     for i in 0..3 {
         state.tables[0].insert_int(i, Time(0));
     }
-    let program = jit().compile(&chain(COUNT, 3), Event::Request, &state).expect("it compiles");
+    let program = jit().compile(&chain(COUNT, 3), Event::Request, &state).expect("the chain compiles");
     let (out, counters) = std::thread::scope(|scope| {
-        scope.spawn(|| run(&*program, &state, 3, None)).join().expect("it does not panic")
+        scope.spawn(|| run(&*program, &state, 3, None)).join().expect("the thread does not panic")
     });
     assert_eq!(out.verdict, Verdict::Abort(Status::ResourceExhausted));
     assert_eq!((out.element, out.line, out.text.as_slice()), (0, 9, &b"full"[..]));
@@ -106,7 +106,7 @@ fn close_starts_at_last_opened_element() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let state = state(Type::F64);
-    let program = jit().compile(&chain(COUNT, 3), Event::Close, &state).expect("it compiles");
+    let program = jit().compile(&chain(COUNT, 3), Event::Close, &state).expect("the chain compiles");
     for opened in 0..=3 {
         let (_, counters) = run(&*program, &state, opened, Some(|| NOW.fetch_add(10, Relaxed)));
         let ran: Vec<bool> = counters.iter().map(|c| c.sampled_ns > 0).collect();
@@ -121,7 +121,7 @@ fn sampled_pass_times_element_once() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let state = state(Type::F64);
-    let program = jit().compile(&chain(COUNT, 2), Event::OpenRequest, &state).expect("it compiles");
+    let program = jit().compile(&chain(COUNT, 2), Event::OpenRequest, &state).expect("the chain compiles");
     let (_, counters) = run(&*program, &state, 2, Some(|| NOW.fetch_add(10, Relaxed)));
     for counters in &counters[..2] {
         assert_eq!((counters.seen, counters.sampled, counters.sampled_ns), (1, 1, 20));
@@ -131,7 +131,8 @@ fn sampled_pass_times_element_once() {
 #[test]
 fn state_of_other_layout_is_refused() {
     // Code would read a row at offsets of another layout.
-    let program = jit().compile(&chain(COUNT, 1), Event::Request, &state(Type::F64)).expect("it compiles");
+    let program =
+        jit().compile(&chain(COUNT, 1), Event::Request, &state(Type::F64)).expect("the chain compiles");
     let other = state(Type::Text(Some(9)));
     let ran = catch_unwind(AssertUnwindSafe(|| run(&*program, &other, 1, None)));
     assert!(ran.is_err());
@@ -140,8 +141,9 @@ fn state_of_other_layout_is_refused() {
 #[test]
 fn changed_state_is_checked_again() {
     // A cached check would hold for tables that the state no longer has, or for another chain's code.
-    let [program, of_text] = [Type::F64, Type::Text(Some(9))]
-        .map(|column| jit().compile(&chain(COUNT, 1), Event::Request, &state(column)).expect("it compiles"));
+    let [program, of_text] = [Type::F64, Type::Text(Some(9))].map(|column| {
+        jit().compile(&chain(COUNT, 1), Event::Request, &state(column)).expect("the chain compiles")
+    });
     let refuses = |program: &dyn Program, state: &State| {
         catch_unwind(AssertUnwindSafe(|| run(program, state, 1, None))).is_err()
     };
@@ -159,12 +161,13 @@ fn ill_formed_function_is_refused() {
     // A wrong type would become a wrong address.
     let source =
         "function \"f\" {\nblock0:\n    v0: int = int 1\n    v1: int = len v0    ; line 4\n    forward\n}\n";
-    let refused =
-        jit().compile(&chain(source, 1), Event::Request, &state(Type::F64)).expect_err("it is wrong");
+    let refused = jit()
+        .compile(&chain(source, 1), Event::Request, &state(Type::F64))
+        .expect_err("the chain is not valid");
     assert!(refused.reason.contains("not well-formed"), "{refused}");
     assert_eq!(refused.line, 4);
     let none = State::default();
-    let refused = jit().compile(&chain(COUNT, 1), Event::Request, &none).expect_err("there is no table");
+    let refused = jit().compile(&chain(COUNT, 1), Event::Request, &none).expect_err("the table is missing");
     assert!(refused.reason.contains("table"), "{refused}");
 }
 
@@ -178,7 +181,7 @@ fn prefetch_stops_at_unknown_flag() {
     let state = state(Type::F64);
     let program = jit().prefetching_always().compile(&chain(source, 2), Event::Request, &state);
     let mut notes = PrefetchSlots::default();
-    program.expect("it compiles").start_prefetch(&state, 1, &mut notes);
+    program.expect("the chain compiles").start_prefetch(&state, 1, &mut notes);
     // One find per element: a hash, a row and its address.
     assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
 }
@@ -193,7 +196,7 @@ fn too_long_address_is_cut() {
     let input = Input { name: "peer".into(), ty: Type::IpAddr, nullable: false, place: peer, written: false };
     chain.request.inputs.push(input);
     let state = state(Type::F64);
-    let program = jit().compile(&Arc::new(chain), Event::Request, &state).expect("it compiles");
+    let program = jit().compile(&Arc::new(chain), Event::Request, &state).expect("the chain compiles");
     for (len, read) in [(4, 4), (16, 16), (17, 16), (100, 16), (101, 0)] {
         let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 1]);
         let mut cx = Cx {

@@ -108,7 +108,8 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
             black_box(Sha256::digest(data));
         }),
         Native::HmacSha256 => Box::new(move |data| {
-            let mut mac = hmac::Hmac::<Sha256>::new_from_slice(&key).expect("a key of any length will do");
+            let mut mac =
+                hmac::Hmac::<Sha256>::new_from_slice(&key).expect("HMAC accepts keys of any length");
             mac.update(data);
             black_box(mac.finalize());
         }),

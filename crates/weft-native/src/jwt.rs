@@ -34,7 +34,7 @@ impl fmt::Debug for Hmac {
 impl Hmac {
     pub(crate) fn new(key: Option<&[u8]>) -> Result<Self, PrepareError> {
         let secret = key::secret(key)?;
-        Ok(Self(HmacSha256::new_from_slice(&secret).expect("a key of any length will do")))
+        Ok(Self(HmacSha256::new_from_slice(&secret).expect("HMAC accepts keys of any length")))
     }
 }
 

@@ -252,7 +252,7 @@ pub(crate) mod by_hand {
             out.extend_from_slice(&self.beginning);
             out.extend_from_slice(&self.count.fetch_add(1, Ordering::Relaxed).to_be_bytes());
             let start = out.len();
-            let nonce: [u8; 12] = *out.last_chunk().expect("a nonce of 24 bytes was put there");
+            let nonce: [u8; 12] = *out.last_chunk().expect("the output begins with the nonce of 24 bytes");
             out.extend_from_slice(data);
             let text = out[start..].as_mut().into();
             let tag = self.cipher.encrypt_inout_detached(&Array(nonce), b"", text).ok()?;
@@ -297,7 +297,7 @@ mod tests {
 
     fn unhex(digits: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        crate::text::push_unhex(digits.as_bytes(), &mut bytes).expect("they are digits");
+        crate::text::push_unhex(digits.as_bytes(), &mut bytes).expect("the text is hexadecimal");
         bytes
     }
 
@@ -314,7 +314,7 @@ mod tests {
     fn ciphers_match_standards() {
         // RFC 8439 section 2.8.2.
         let mut data = SUNSCREEN.to_vec();
-        let nonce: [u8; 12] = unhex("070000004041424344454647").try_into().expect("12 bytes");
+        let nonce: [u8; 12] = unhex("070000004041424344454647").try_into().expect("the nonce has 12 bytes");
         let cipher = ChaCha20Poly1305::new(&Array(counting_key()));
         let tag =
             cipher.encrypt_inout_detached(&Array(nonce), &unhex(SUNSCREEN_AAD), data.as_mut_slice().into());
@@ -328,13 +328,13 @@ mod tests {
                  e576d26586cec64b6116"
             )
         );
-        assert_eq!(tag.expect("it is short").to_vec(), unhex("1ae10b594f09e26a7e902ecbd0600691"));
+        assert_eq!(tag.expect("the message is short").to_vec(), unhex("1ae10b594f09e26a7e902ecbd0600691"));
         // NIST, "The Galois/Counter Mode of Operation", test case 14.
         let mut data = [0; 16];
         let cipher = Aes256Gcm::new(&Array([0; 32]));
         let tag = cipher.encrypt_inout_detached(&Array([0; 12]), b"", data.as_mut_slice().into());
         assert_eq!(data.to_vec(), unhex("cea7403d4d606b6e074ec5d3baf39d18"));
-        assert_eq!(tag.expect("it is short").to_vec(), unhex("d0d1c8a799996bf0265b98b5d48ab919"));
+        assert_eq!(tag.expect("the message is short").to_vec(), unhex("d0d1c8a799996bf0265b98b5d48ab919"));
     }
 
     #[test]
@@ -342,9 +342,10 @@ mod tests {
         // draft-irtf-cfrg-xchacha-03 appendix A.3.1. There is no additional data here; the test is about the derived
         // key and the inner nonce.
         let nonce: [u8; 24] = core::array::from_fn(|i| 0x40 + i as u8);
-        let Cipher::ChaCha(cipher) = xchacha(&counting_key(), nonce.first_chunk().expect("it is longer"))
+        let Cipher::ChaCha(cipher) =
+            xchacha(&counting_key(), nonce.first_chunk().expect("a nonce is longer than its beginning"))
         else {
-            unreachable!("it is made so");
+            unreachable!("XChaCha uses ChaCha");
         };
         let mut inner = [0; 12];
         inner[4..].copy_from_slice(&nonce[16..]);
@@ -361,13 +362,14 @@ mod tests {
                  768812f615c68b13b52e"
             )
         );
-        assert_eq!(tag.expect("it is short").to_vec(), unhex("c0875924c1c7987947deafd8780acf49"));
+        assert_eq!(tag.expect("the message is short").to_vec(), unhex("c0875924c1c7987947deafd8780acf49"));
 
         // C2SP, XAES-256-GCM, the first test vector: no additional data.
         let nonce = *b"ABCDEFGHIJKLMNOPQRSTUVWX";
         let mut data = b"XAES-256-GCM".to_vec();
-        let cipher = Xaes::new(&[1; 32]).cipher(nonce.first_chunk().expect("it is longer"));
-        let tag = cipher.seal(&nonce, &mut data).expect("it is short");
+        let cipher =
+            Xaes::new(&[1; 32]).cipher(nonce.first_chunk().expect("a nonce is longer than its beginning"));
+        let tag = cipher.seal(&nonce, &mut data).expect("the message is short");
         data.extend_from_slice(&tag);
         assert_eq!(data, unhex("ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"));
     }
@@ -390,7 +392,7 @@ mod tests {
             #[allow(clippy::disallowed_methods, reason = "workers are threads, and share the function")]
             let mut all: Vec<Vec<u8>> = std::thread::scope(|scope| {
                 let workers: Vec<_> = (0..4).map(|at| scope.spawn(move || nonces(at))).collect();
-                workers.into_iter().flat_map(|worker| worker.join().expect("it ends")).collect()
+                workers.into_iter().flat_map(|worker| worker.join().expect("the worker ends")).collect()
             });
             all.sort();
             all.dedup();

@@ -184,7 +184,7 @@ fn random_ids_depend_on_tuple_and_site() {
     // A replay with other ids could not be compared; two call sites with one id would be one span.
     let id = |site| {
         let decl = weft_core::native::NativeDecl { site, ..decl(Native::RandomHex, &[], &[]) };
-        with_key(&decl, None, 0).expect("it needs nothing")
+        with_key(&decl, None, 0).expect("the function needs no key")
     };
     let made = bytes(call(&*id(1), &[Arg::Int(16)]));
     assert_eq!((made.len(), made.iter().all(u8::is_ascii_hexdigit)), (32, true));
@@ -206,10 +206,10 @@ fn other_tools_decompress_ours() {
         let made = bytes(of(native, &data));
         let started = Command::new(tool).arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let Ok(mut child) = started else { continue };
-        let mut input = child.stdin.take().expect("it is piped");
+        let mut input = child.stdin.take().expect("the input is piped");
         let writer = std::thread::spawn(move || input.write_all(&made));
-        let output = child.wait_with_output().expect("it ends");
-        writer.join().expect("it writes").expect("all is read");
+        let output = child.wait_with_output().expect("the command ends");
+        writer.join().expect("the writer does not panic").expect("the command reads its whole input");
         assert!(output.status.success() && output.stdout == data, "{tool}");
     }
 }

@@ -181,7 +181,7 @@ fn json_set_changes_one_place() {
 fn hmac_matches_rfc_4231() {
     // Test case 6.
     let hmac =
-        with_key(&decl(Native::HmacSha256, &[], &[]), Some(&[0xaa; 131]), 0).expect("it is long enough");
+        with_key(&decl(Native::HmacSha256, &[], &[]), Some(&[0xaa; 131]), 0).expect("the key is long enough");
     let data = b"Test Using Larger Than Block-Size Key - Hash Key First";
     let expected = unhex("60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     assert_eq!(call(&*hmac, &[Arg::Bytes(data)]), CallResult::Bytes(expected));
@@ -245,7 +245,7 @@ fn rfc_tokens_are_valid_until_expiry() {
         for at in (0..token.len()).step_by(7) {
             let mut changed = token.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
-            let changed = String::from_utf8(changed).expect("it is ASCII");
+            let changed = String::from_utf8(changed).expect("the token is ASCII");
             assert_eq!(verify(&changed, 0), CallResult::Null, "{algorithm}: {at}");
         }
         for wrong in ["", ".", "..", "a.b.c", header, &token[..token.len() - 1], &format!("{token}.")] {
@@ -434,8 +434,8 @@ fn multicast_macs_match_rfcs() {
     );
     assert_eq!(of(Native::GroupMac, &[10, 0, 0, 1]), CallResult::Null);
     // The example of RFC 4291 section 2.7.1.
-    let host: core::net::Ipv6Addr = "4037::01:800:200e:8c6c".parse().expect("an address");
-    let group: core::net::Ipv6Addr = "ff02::1:ff0e:8c6c".parse().expect("an address");
+    let host: core::net::Ipv6Addr = "4037::01:800:200e:8c6c".parse().expect("the text is an address");
+    let group: core::net::Ipv6Addr = "ff02::1:ff0e:8c6c".parse().expect("the text is an address");
     assert_eq!(of(Native::SolicitedNode, &host.octets()), CallResult::Bytes(group.octets().to_vec()));
     assert_eq!(
         of(Native::GroupMac, &group.octets()),

@@ -142,7 +142,7 @@ impl Text<'_> {
             | Gate::FloatUnary(..)
             | Gate::FloatCompare(..)
             | Gate::ToFloat(_)
-            | Gate::ToInt(_) => unreachable!("floats are in tables"),
+            | Gate::ToInt(_) => unreachable!("floats occur in tables only"),
         };
         self.drive(&name, bits, &value);
     }
@@ -202,7 +202,9 @@ impl Text<'_> {
             IntOp::Shl => format!("{} << {}", self.fitted(a, bits), self.fitted(b, self.bits(b).min(6))),
             IntOp::Shr => return self.shift_right(wire, a, b),
             IntOp::SDiv | IntOp::UDiv | IntOp::SRem | IntOp::URem => return self.divide(wire, op, a, b),
-            IntOp::SMin | IntOp::SMax | IntOp::UMin | IntOp::UMax => unreachable!("these are choices"),
+            IntOp::SMin | IntOp::SMax | IntOp::UMin | IntOp::UMax => {
+                unreachable!("minimum and maximum are choices")
+            }
         };
         self.drive(&name, bits, &value);
     }
@@ -328,7 +330,7 @@ impl Text<'_> {
 
     /// The computed step.
     fn root(&mut self, wire: Wire, over: u64, of: Wire) {
-        let Some(roots) = &self.circuit.roots else { unreachable!("there is one") };
+        let Some(roots) = &self.circuit.roots else { unreachable!("a step is made for roots only") };
         let nth = roots.each.iter().position(|(known, _)| *known == wire).unwrap_or_default();
         let (bits, name, step) = (self.bits(wire), self.name(wire), UnitBits::new(self.net, roots).step);
         let found = match bits.checked_sub(step) {
@@ -360,7 +362,7 @@ impl Text<'_> {
         }
         let lack: Vec<String> = (0..n).map(|nth| format!("root{nth}_lacks")).collect();
         self.line(&format!("  assign ready = !({});", lack.join(" || ")));
-        let (last, first) = given.split_last().expect("there is one");
+        let (last, first) = given.split_last().expect("the list is not empty");
         let chosen = first.iter().zip(&lack).map(|(given, lacks)| format!("{lacks} ? {given} : "));
         let chosen = chosen.collect::<String>() + last;
         self.drive("root_next", of, &chosen);

@@ -38,7 +38,7 @@ impl State {
     }
 
     fn word(&mut self, slot: Slot) -> &mut u64 {
-        &mut self.words.get_mut(&slot.scope).expect("there are all scopes")[usize::from(slot.word)]
+        &mut self.words.get_mut(&slot.scope).expect("all scopes have words")[usize::from(slot.word)]
     }
 
     /// Draws new inputs.
@@ -55,7 +55,7 @@ impl State {
 
     fn run(&mut self, handler: &Handler) -> u64 {
         let [node, partition, packet, event] =
-            self.words.values_mut().collect::<Vec<_>>().try_into().expect("four");
+            self.words.values_mut().collect::<Vec<_>>().try_into().expect("there are four scopes");
         handle(handler, &mut Words { node, partition, packet, event })
     }
 }
@@ -262,7 +262,8 @@ fn wide_roots_match_floats() {
     assert_eq!(differs(&program, &circuit, &widths, 1, 20_000), None);
     // It is checked for 32 bits at most.
     let wide = Widths { rate_bits: 33, ..Widths::default() };
-    let refused = Circuit::new(&program, &program.levels[0], &wide).err().expect("it has too many bits");
+    let refused =
+        Circuit::new(&program, &program.levels[0], &wide).err().expect("the circuit has too many bits");
     assert!(refused.reason.contains("floats") && refused.line == 3, "{}", refused.reason);
 }
 
@@ -291,7 +292,7 @@ fn root_waits_only_where_it_is_used() {
     let widths = Widths { rate_bits: 32, ..Widths::default() };
     let circuit = Circuit::new(&program, &program.levels[0], &widths);
     let circuit = circuit.unwrap_or_else(|refused| panic!("{}", refused.reason));
-    let (_, seen) = circuit.roots.as_ref().expect("there is one").each[0];
+    let (_, seen) = circuit.roots.as_ref().expect("the circuit has roots").each[0];
     let asked = circuit.net.cone(&[seen], |_| false).into_iter().filter_map(|wire| {
         let Gate::Input(nth) = circuit.net.gate(wire) else { return None };
         Some(circuit.inputs[nth as usize].0)

@@ -249,7 +249,7 @@ impl FileSource {
                 if self.due_time(waiting.at).is_some_and(|due| due > now) {
                     return Ok(None);
                 }
-                let waiting = self.waiting.take().expect("it is there");
+                let waiting = self.waiting.take().expect("a packet is waiting");
                 let Some(frame) = self.frame(pool, &waiting, now) else { continue };
                 return Ok(Some(frame));
             }
@@ -269,7 +269,7 @@ impl FileSource {
                 continue;
             };
             if self.pace == Pace::Full && fits(pool, bytes.len()) {
-                let frame = pool.take_filled(&bytes).expect("it was looked for");
+                let frame = pool.take_filled(&bytes).expect("a free buffer was found");
                 self.last = at;
                 return Ok(Some(self.described(pool, frame, cut, at)));
             }
@@ -529,7 +529,7 @@ mod tests {
 
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("no thread panics").extend_from_slice(bytes);
+            self.0.lock().expect("no other thread has panicked").extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -543,7 +543,7 @@ mod tests {
         let mut writer = Writer::new(Style::default(), link, "", &mut file);
         for (at, bytes) in packets {
             let packet = Packet { at: Time(*at), bytes, ..Packet::default() };
-            writer.write(&packet, &mut file).expect("it fits");
+            writer.write(&packet, &mut file).expect("the packet fits");
         }
         file
     }
@@ -556,7 +556,7 @@ mod tests {
 
     fn take(source: &mut FileSource, pool: &mut Pool, now: i64) -> Vec<(Time, Vec<u8>)> {
         let mut frames = Vec::new();
-        source.receive(pool, &mut frames, Time(now)).expect("the capture is whole");
+        source.receive(pool, &mut frames, Time(now)).expect("the capture is complete");
         let give = |frame: Frame| {
             let seen = (frame.meta.arrived, pool.bytes(&frame).to_vec());
             pool.give(frame);
@@ -573,17 +573,17 @@ mod tests {
             (1_000..).step_by(10).zip(packets.iter().map(Vec::as_slice)).collect();
         let file = capture(LinkType::ETHERNET, &packets);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 1 });
-        let mut input = source(file.clone(), Link::Ethernet, Pace::Full).expect("it is a capture");
+        let mut input = source(file.clone(), Link::Ethernet, Pace::Full).expect("the file is a capture");
         let written = Shared::default();
         let style = Style { format: Format::PcapNg, ..Style::default() };
         let mut output = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ethernet, style);
         let mut frames = Vec::new();
         while !input.is_finished() {
-            input.receive(&mut pool, &mut frames, Time(1 << 60)).expect("the capture is whole");
-            output.send(&mut pool, &mut frames).expect("there is space");
+            input.receive(&mut pool, &mut frames, Time(1 << 60)).expect("the capture is complete");
+            output.send(&mut pool, &mut frames).expect("the writer has space");
         }
-        output.flush().expect("there is space");
-        assert_eq!(*written.0.lock().expect("no thread panics"), file);
+        output.flush().expect("the writer has space");
+        assert_eq!(*written.0.lock().expect("no other thread has panicked"), file);
         assert_eq!((input.counters().received, output.counters().sent, pool.in_use()), (200, 200, 0));
         assert_eq!(input.progress(), (file.len() as u64, Some(file.len() as u64)));
     }
@@ -593,7 +593,7 @@ mod tests {
         // A replay would not have the timing of the captured traffic.
         let file = capture(LinkType::RAW, &[(500, b"E1"), (700, b"E2"), (700, b"E3"), (1_500, b"E4")]);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
-        let mut source = source(file, Link::Ip, Pace::Recorded).expect("it is a capture");
+        let mut source = source(file, Link::Ip, Pace::Recorded).expect("the file is a capture");
         assert_eq!(take(&mut source, &mut pool, 10_000), [(Time(10_000), b"E1".to_vec())]);
         assert_eq!(source.poll_timeout(), Some(Time(10_200)));
         assert!(take(&mut source, &mut pool, 10_199).is_empty());
@@ -614,16 +614,16 @@ mod tests {
         let arp = [&[0; 14][..], &[8, 6, 1]].concat();
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
         let file = capture(LinkType::LINUX_SLL, &[(0, &cooked), (1, &arp)]);
-        let mut ip = source(file.clone(), Link::Ip, Pace::Full).expect("it is one");
+        let mut ip = source(file.clone(), Link::Ip, Pace::Full).expect("the file is a capture");
         assert_eq!(take(&mut ip, &mut pool, 0), [(Time(0), vec![0x45])]);
         assert_eq!(ip.counters().refused_in, 1);
-        let mut frames = source(file, Link::Ethernet, Pace::Full).expect("it is one");
+        let mut frames = source(file, Link::Ethernet, Pace::Full).expect("the file is a capture");
         let framed = [[&[0; 12][..], &[8, 0, 0x45]].concat(), [&[0; 12][..], &[8, 6, 1]].concat()];
         let [first, second] = framed.clone();
         assert_eq!(take(&mut frames, &mut pool, 0), [(Time(0), first), (Time(1), second)]);
 
         let file = capture(LinkType::ETHERNET, &[(0, &framed[0]), (1, &framed[1])]);
-        let mut opened = source(file, Link::Ip, Pace::Full).expect("it is one");
+        let mut opened = source(file, Link::Ip, Pace::Full).expect("the file is a capture");
         assert_eq!(take(&mut opened, &mut pool, 0), [(Time(0), vec![0x45])]);
     }
 
@@ -633,9 +633,9 @@ mod tests {
         let mut file = capture(LinkType::RAW, &[(1, b"E1"), (2, b"E2"), (3, b"E3")]);
         file.truncate(file.len() - 1);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
-        let mut cut = source(file.clone(), Link::Ip, Pace::Full).expect("it begins well");
+        let mut cut = source(file.clone(), Link::Ip, Pace::Full).expect("the start of the file is valid");
         assert_eq!(take(&mut cut, &mut pool, 0).len(), 2);
-        let error = cut.receive(&mut pool, &mut Vec::new(), Time(0)).expect_err("it is cut");
+        let error = cut.receive(&mut pool, &mut Vec::new(), Time(0)).expect_err("the file is truncated");
         assert!(
             error.to_string().contains(&format!("ends at byte {}, 35 bytes into record 3", file.len())),
             "{error}"
@@ -644,7 +644,7 @@ mod tests {
         assert_eq!(take(&mut cut, &mut pool, 0), []);
 
         let usb = capture(LinkType(189), &[(0, b"x")]);
-        let usb = source(usb, Link::Ethernet, Pace::Full).expect_err("it is no network");
+        let usb = source(usb, Link::Ethernet, Pace::Full).expect_err("the link type is no network");
         let wanted = "`test.pcapng`: cannot read the capture: its packets are of link type 189; \
                       Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD \
                       loopback are known";
@@ -657,31 +657,31 @@ mod tests {
         let long = vec![0x45; 3_000];
         let file = capture(LinkType::RAW, &[(1, b"E1"), (2, &long), (3, b"E2")]);
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
-        let mut source = source(file, Link::Ip, Pace::Full).expect("it is one");
+        let mut source = source(file, Link::Ip, Pace::Full).expect("the file is a capture");
         let mut frames = Vec::new();
-        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 1);
-        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 0);
-        pool.give(frames.pop().expect("it was received"));
-        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 1);
+        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("the capture is valid"), 1);
+        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("the capture is valid"), 0);
+        pool.give(frames.pop().expect("a frame was received"));
+        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("the capture is valid"), 1);
         assert_eq!(pool.bytes(&frames[0]), b"E2");
         assert_eq!((source.counters().refused_in, pool.counters().exhausted), (1, 0));
-        pool.give(frames.pop().expect("it was received"));
+        pool.give(frames.pop().expect("a frame was received"));
     }
 
     #[test]
     fn partial_checksum_is_completed_in_file() {
         // Readers of the capture would see every packet of a TUN device as damaged.
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
-        let mut frame = pool.take_filled(&[0x45, 0, 0, 0, 1, 2]).expect("a buffer");
+        let mut frame = pool.take_filled(&[0x45, 0, 0, 0, 1, 2]).expect("the pool has a buffer");
         frame.meta.offload.checksum = Checksum::Partial { start: 2, offset: 0 };
         let written = Shared::default();
         let mut sink = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ip, Style::default());
-        sink.write(&mut pool, frame).expect("there is space");
+        sink.write(&mut pool, frame).expect("the writer has space");
         drop(sink);
-        let file = written.0.lock().expect("no thread panics").clone();
+        let file = written.0.lock().expect("no other thread has panicked").clone();
         let mut reader = Reader::new();
         reader.push(&file);
-        let record = reader.next().expect("it is whole").expect("a packet");
+        let record = reader.next().expect("the packet is complete").expect("the file has a packet");
         assert_eq!(record.bytes, [0x45, 0, 0xfe, 0xfd, 1, 2]);
     }
 
@@ -695,7 +695,7 @@ mod tests {
         };
         let (mut folders, mut files) = (vec![std::path::PathBuf::from(root)], Vec::new());
         while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
                 let path = entry.path();
                 if path.is_dir() {
                     folders.push(path);

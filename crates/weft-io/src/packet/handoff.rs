@@ -169,13 +169,13 @@ mod tests {
     use weft_core::frame::PoolConfig;
 
     fn handoff() -> HandoffQueue {
-        let (wake, _woken) = UnixStream::pair().expect("two sockets");
+        let (wake, _woken) = UnixStream::pair().expect("a socket pair can be opened");
         HandoffQueue::new(&Arc::new(Doorbell::new(wake)))
     }
 
     fn frames(pool: &mut Pool, n: usize, length: usize) -> Vec<Frame> {
         let fill = |at: usize| {
-            let mut frame = pool.take_filled(&vec![at as u8; length]).expect("a buffer");
+            let mut frame = pool.take_filled(&vec![at as u8; length]).expect("the pool has a buffer");
             frame.meta.sequence = at as u64;
             frame
         };
@@ -194,7 +194,7 @@ mod tests {
             handoff.take(&mut batch);
             assert!(!handoff.has_frames());
             for at in 0..5 + round {
-                let frame = batch.next(&mut theirs).expect("a buffer");
+                let frame = batch.next(&mut theirs).expect("the pool has a buffer");
                 assert_eq!(theirs.bytes(&frame), vec![at as u8; 60 + round]);
                 assert_eq!(frame.meta.sequence, at as u64);
                 theirs.give(frame);

@@ -46,7 +46,7 @@ pub fn set_up(name: &str, is_up: bool) -> Result<(), OpenError> {
     let change = || {
         let mut flags = InterfaceRequest::Flags(0);
         ioctl(libc::SIOCGIFFLAGS, name, &mut flags)?;
-        let InterfaceRequest::Flags(flags) = flags else { unreachable!("it was flags") };
+        let InterfaceRequest::Flags(flags) = flags else { unreachable!("the request was for flags") };
         let up = libc::IFF_UP as i16;
         let flags = if is_up { flags | up } else { flags & !up };
         ioctl(libc::SIOCSIFFLAGS, name, &mut InterfaceRequest::Flags(flags))
@@ -151,7 +151,7 @@ impl LinkState {
     pub fn mtu(&self) -> Option<u16> {
         let mut mtu = InterfaceRequest::Mtu(0);
         sys::interface_ioctl(&self.socket, libc::SIOCGIFMTU, &self.name, &mut mtu).ok()?;
-        let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("it was an MTU") };
+        let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("the request was for an MTU") };
         // No IP packet is longer.
         Some(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
@@ -174,7 +174,9 @@ impl LinkState {
     pub fn mac(&self) -> Option<[u8; 6]> {
         let mut address = InterfaceRequest::Address(0, [0; 6]);
         sys::interface_ioctl(&self.socket, libc::SIOCGIFHWADDR, &self.name, &mut address).ok()?;
-        let InterfaceRequest::Address(kind, address) = address else { unreachable!("it was an address") };
+        let InterfaceRequest::Address(kind, address) = address else {
+            unreachable!("the request was for an address")
+        };
         (kind == libc::ARPHRD_ETHER).then_some(address)
     }
 
@@ -279,7 +281,7 @@ pub fn mtu(name: &str) -> Result<usize, OpenError> {
     let mut mtu = InterfaceRequest::Mtu(0);
     match ioctl(libc::SIOCGIFMTU, name, &mut mtu) {
         Ok(()) => {
-            let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("it was an MTU") };
+            let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("the request was for an MTU") };
             Ok(usize::try_from(mtu).unwrap_or(0))
         }
         Err(error) => Err(fail(name, "read the MTU", error)),
@@ -295,8 +297,8 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
         .map_err(|error| fail(name, "set the MTU", error))
 }
 
-/// Sets the largest size of merged and unsegmented packets of an interface. Above 65,536 bytes they exceed the length
-/// field (BIG TCP).
+/// Sets the largest size of merged and unsegmented packets of an interface. Above 65,536 bytes they exceed the IP
+/// length field (BIG TCP).
 ///
 /// # Errors
 /// There is no such interface, it does not support this, or permission is denied.

@@ -108,18 +108,23 @@ mod tests {
         let mut memory = Memory::source(Link::Ip, QueueId { port: 3, queue: 1 }, packets, 100);
         let (mut frames, mut n) = (Vec::new(), 0);
         while !memory.is_finished() {
-            assert!(memory.receive(&mut pool, &mut frames, Time(7)).expect("it has no faults") > 0);
+            assert!(
+                memory.receive(&mut pool, &mut frames, Time(7)).expect("a memory device does not fail") > 0
+            );
             for frame in &frames {
                 assert_eq!(pool.bytes(frame), packets[n as usize % 3]);
                 assert_eq!((frame.meta.port, frame.meta.queue, frame.meta.sequence), (3, 1, n));
                 n += 1;
             }
-            let sent = memory.send(&mut pool, &mut frames).expect("it has no faults");
+            let sent = memory.send(&mut pool, &mut frames).expect("a memory device does not fail");
             assert!(sent > 0 && frames.is_empty());
         }
         assert_eq!((n, pool.in_use()), (100, 0));
         let counters = memory.counters();
         assert_eq!((counters.received, counters.sent, counters.sent_bytes), (100, 100, 33 * 6 + 1));
-        assert_eq!(memory.receive(&mut pool, &mut frames, Time(8)).expect("it has no faults"), 0);
+        assert_eq!(
+            memory.receive(&mut pool, &mut frames, Time(8)).expect("a memory device does not fail"),
+            0
+        );
     }
 }

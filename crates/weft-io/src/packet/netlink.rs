@@ -87,7 +87,7 @@ impl Message {
         let (Some(ERROR), Some(code)) = (kind, code) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is none"));
         };
-        match i32::from_ne_bytes(code.try_into().expect("there are four bytes")) {
+        match i32::from_ne_bytes(code.try_into().expect("an error code has four bytes")) {
             0 => Ok(()),
             code => Err(io::Error::from_raw_os_error(-code)),
         }

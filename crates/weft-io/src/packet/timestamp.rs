@@ -78,14 +78,14 @@ mod tests {
     #[test]
     fn datagram_carries_arrival_time() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
-        let to = socket.local_addr().expect("it is bound");
-        let stamped = TimestampedSocket::new(socket).expect("any kernel does");
+        let to = socket.local_addr().expect("the socket is bound");
+        let stamped = TimestampedSocket::new(socket).expect("the kernel supports timestamps");
         let from = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
         let mut last = Time::default();
         for text in [&b"one"[..], b"longer than the room"] {
-            from.send_to(text, to).expect("it leaves");
+            from.send_to(text, to).expect("the datagram is sent");
             let mut buffer = [0; 8];
-            let (n, at) = stamped.receive(&mut buffer).expect("it comes");
+            let (n, at) = stamped.receive(&mut buffer).expect("the datagram arrives");
             assert_eq!(&buffer[..n], &text[..n]);
             assert!(at > last, "{at:?}");
             last = at;

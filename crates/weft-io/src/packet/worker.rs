@@ -929,8 +929,8 @@ mod tests {
 
     /// A worker with these ports, and the writer of its rows.
     fn worker(ports: Vec<Port>) -> (Writer, Worker) {
-        let (writer, mut senders) = Writer::start(1, None).expect("a thread");
-        let (waker, wake) = UnixStream::pair().expect("two sockets");
+        let (writer, mut senders) = Writer::start(1, None).expect("the writer starts");
+        let (waker, wake) = UnixStream::pair().expect("a socket pair can be opened");
         let channels = WorkerChannels { mail: channel().1, wake, doorbell: Arc::new(Doorbell::new(waker)) };
         let worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
@@ -938,7 +938,7 @@ mod tests {
             ports,
             channels,
             is_quiet: false,
-            rows: senders.pop().expect("there is one"),
+            rows: senders.pop().expect("there is a sender"),
             rows_since: None,
             spin: Spin::new(Interval::ZERO, 1, 1),
             coalesce: Interval::ZERO,
@@ -990,10 +990,10 @@ mod tests {
         ]);
         let now = Time(1_000_000_000);
         assert_eq!(worker.wakeup_time(now), now);
-        let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
+        let frame = worker.pool.take_filled(&[0; 60]).expect("the pool has a buffer");
         worker.ports[1].waiting.push(frame);
         assert_eq!(worker.wakeup_time(now), now + RETRY);
-        assert_eq!(worker.receive(now).expect("nothing fails"), 0);
+        assert_eq!(worker.receive(now).expect("all ports work"), 0);
     }
 
     /// A worker would spin while there are no buffers for packets that arrive.
@@ -1002,10 +1002,10 @@ mod tests {
         let device = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, device)]);
         worker.pool = Pool::new(PoolConfig { small: 1, large: 0 });
-        let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
+        let frame = worker.pool.take_filled(&[0; 60]).expect("the pool has a buffer");
         let now = Time(1_000_000_000);
         assert_eq!(worker.wakeup_time(now), now);
-        assert_eq!(worker.receive(now).expect("nothing fails"), 0);
+        assert_eq!(worker.receive(now).expect("all ports work"), 0);
         assert_eq!(worker.wakeup_time(now), now + RETRY);
         worker.pool.give(frame);
     }
@@ -1017,7 +1017,7 @@ mod tests {
         let mut pool = Pool::new(PoolConfig { small: RESERVE as u32 + 100, large: 0 });
         port.ingress = Some(fast_link());
         for _ in 0..200 {
-            let mut frames = vec![pool.take_filled(&[0; 60]).expect("a buffer")];
+            let mut frames = vec![pool.take_filled(&[0; 60]).expect("the pool has a buffer")];
             assert!(port.hold(&mut frames, &mut pool, Time(0)));
         }
         assert_eq!(pool.free_small(), RESERVE);
@@ -1032,7 +1032,7 @@ mod tests {
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, Memory::sink(Link::Ethernet))]);
         let mut link = fast_link();
         for _ in 0..3 {
-            let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
+            let frame = worker.pool.take_filled(&[0; 60]).expect("the pool has a buffer");
             link.handle_frame(frame, &mut worker.pool, Time(0));
         }
         let first = link.poll_frame(&mut worker.pool, Time(0)).expect("the link is free");
@@ -1043,7 +1043,7 @@ mod tests {
         worker.ports[0].waiting.push(first);
         assert_eq!(worker.wakeup_time(now), free_at);
         for _ in 1..BATCH_MAX {
-            worker.ports[0].waiting.push(worker.pool.take_filled(&[0; 60]).expect("a buffer"));
+            worker.ports[0].waiting.push(worker.pool.take_filled(&[0; 60]).expect("the pool has a buffer"));
         }
         assert_eq!(worker.wakeup_time(now), now + RETRY);
     }

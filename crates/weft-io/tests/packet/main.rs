@@ -47,7 +47,8 @@ fn place(port: u16) -> QueueId {
 }
 
 fn packet_sockets() -> Pair {
-    let open = |name, port| PacketSocket::open(name, place(port), Options::default()).expect("it is there");
+    let open =
+        |name, port| PacketSocket::open(name, place(port), Options::default()).expect("the interface exists");
     [vec![Box::new(open("to_a", 0)) as _], vec![Box::new(open("to_b", 1)) as _]]
 }
 
@@ -61,7 +62,7 @@ fn xdp_sockets(options: xdp::Options) -> Pair {
 
 fn tuns(link: Link, queues: u16) -> Pair {
     let open = |name, port| {
-        let queues = Tun::open(name, link, port, queues).expect("there is a TUN driver");
+        let queues = Tun::open(name, link, port, queues).expect("the kernel has a TUN driver");
         queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device>).collect()
     };
     [open("a", 0), open("b", 1)]
@@ -82,19 +83,19 @@ fn set_offloads(world: &World, is_on: bool) {
 /// Sends datagrams of all sizes there and back, then a stream each way; all must arrive unchanged.
 fn check(world: &World) {
     let server = world.b.enter(|| UdpSocket::bind((ADDRESS_B, 7)).expect("the address is there"));
-    let client = world.a.enter(|| UdpSocket::bind("0.0.0.0:0").expect("a socket"));
-    client.connect((ADDRESS_B, 7)).expect("it is reachable");
+    let client = world.a.enter(|| UdpSocket::bind("0.0.0.0:0").expect("a socket can be opened"));
+    client.connect((ADDRESS_B, 7)).expect("the peer is reachable");
     for socket in [&server, &client] {
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        socket.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
     }
     let mut buffer = vec![0; 2_000];
     for n in 0..400_usize {
         let datagram = pattern(n, n * 37 % 1_473);
-        client.send(&datagram).expect("it is sent");
-        let (length, from) = patiently(|| server.recv_from(&mut buffer)).expect("it arrives");
+        client.send(&datagram).expect("the peer can be sent to");
+        let (length, from) = patiently(|| server.recv_from(&mut buffer)).expect("the data arrives");
         assert_eq!(buffer[..length], datagram, "datagram {n}");
-        server.send_to(&buffer[..length], from).expect("it is sent");
-        let length = patiently(|| client.recv(&mut buffer)).expect("it comes back");
+        server.send_to(&buffer[..length], from).expect("the peer can be sent to");
+        let length = patiently(|| client.recv(&mut buffer)).expect("the answer arrives");
         assert_eq!(buffer[..length], datagram, "datagram {n}");
     }
     check_burst(world, &client, &server);
@@ -112,10 +113,10 @@ fn check_burst(world: &World, client: &UdpSocket, server: &UdpSocket) {
     });
     assert_eq!(option, 0, "{}", io::Error::last_os_error());
     let burst = pattern(4, 40 * SIZE as usize + 7);
-    client.send(&burst).expect("it is sent");
+    client.send(&burst).expect("the peer can be sent to");
     let mut buffer = vec![0; 2_000];
     for datagram in burst.chunks(SIZE as usize) {
-        let n = patiently(|| server.recv(&mut buffer)).expect("it arrives");
+        let n = patiently(|| server.recv(&mut buffer)).expect("the data arrives");
         assert!(buffer[..n] == *datagram, "a datagram of a burst has other bytes");
     }
 }
@@ -136,23 +137,23 @@ fn check_stream(world: &World) {
     let back = pattern(2, STREAM_BYTES);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (mut stream, _) = listener.accept().expect("it connects");
+            let (mut stream, _) = listener.accept().expect("a client connects");
             exchange(&mut stream, &back, &there);
         });
-        let mut stream = world.a.enter(|| TcpStream::connect((ADDRESS_B, 8)).expect("it is reachable"));
+        let mut stream = world.a.enter(|| TcpStream::connect((ADDRESS_B, 8)).expect("the peer is reachable"));
         exchange(&mut stream, &there, &back);
     });
 }
 
 /// Sends `out` and expects `wanted`, at the same time.
 fn exchange(stream: &mut TcpStream, out: &[u8], wanted: &[u8]) {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a time");
-    let mut writer = stream.try_clone().expect("a descriptor");
+    stream.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
+    stream.set_write_timeout(Some(PATIENCE)).expect("the timeout is not zero");
+    let mut writer = stream.try_clone().expect("the descriptor is valid");
     std::thread::scope(|scope| {
         scope.spawn(move || writer.write_all(out).expect("the peer reads it"));
         let mut seen = vec![0; wanted.len()];
-        stream.read_exact(&mut seen).expect("it arrives");
+        stream.read_exact(&mut seen).expect("the data arrives");
         assert!(seen == wanted, "the stream has other bytes");
     });
 }
@@ -202,7 +203,7 @@ fn xdp_sockets_relay_frames() {
     }
     // The last socket removes the program, so it can be attached again, and the host gets its packets.
     let mode = world.middle.enter(|| {
-        let first = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect("it is free again");
+        let first = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect("the queue is free again");
         // Reopening while other ports wait must fail at once.
         for is_tried_once in [false, true] {
             let options = xdp::Options { is_tried_once, ..xdp::Options::default() };
@@ -226,15 +227,15 @@ fn xdp_receives_with_small_buffers_only() {
     // An interface would stall as long as unsegmented streams of another fill the large buffers.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("the interface exists");
     let mut sender = world.a.enter(|| open("a"));
     let mut opened = world.middle.enter(|| XdpSocket::open("to_a", 0, 1, xdp::Options::default()));
     let receiver = &mut opened.as_mut().expect("the kernel has AF_XDP")[0];
     let mut pool = Pool::new(PoolConfig { small: 8, large: 1 });
-    let large = pool.take(9_000).expect("there is one");
+    let large = pool.take(9_000).expect("the pool has a large buffer");
     let packet = [&[0xff; 12][..], &[0x88, 0xb5], &pattern(1, 1_500)].concat();
-    let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
-    assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    let mut frames = vec![pool.take_filled(&packet).expect("the pool has a buffer")];
+    assert_eq!(sender.send(&mut pool, &mut frames).expect("the interface is up"), 1);
     assert!(receive(receiver, &mut pool, |bytes| bytes[12..14] == [0x88, 0xb5]) == packet);
     pool.give(large);
 }
@@ -301,7 +302,7 @@ fn starved_device_reports_it() {
     // A port would use a core while there are no buffers: its descriptor stays readable.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("the interface exists");
     let [_, xdp] = world.middle.enter(|| xdp_sockets(xdp::Options::default()));
     let mut pairs = vec![
         (world.a.enter(|| open("a")), vec![Box::new(world.middle.enter(|| open("to_a"))) as Box<dyn Device>]),
@@ -310,7 +311,7 @@ fn starved_device_reports_it() {
     if Path::new("/dev/net/tun").exists() {
         let [tap, _] = world.middle.enter(|| tuns(Link::Ethernet, 1));
         let sender = world.middle.enter(|| {
-            interface::set_up("a", true).expect("it is there");
+            interface::set_up("a", true).expect("the interface exists");
             open("a")
         });
         pairs.push((sender, tap));
@@ -319,15 +320,15 @@ fn starved_device_reports_it() {
         let receiver = &mut receivers[0];
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
         for _ in 0..2 {
-            let mut frames = vec![pool.take_filled(&[0xff; 60]).expect("a buffer")];
-            assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+            let mut frames = vec![pool.take_filled(&[0xff; 60]).expect("the pool has a buffer")];
+            assert_eq!(sender.send(&mut pool, &mut frames).expect("the interface is up"), 1);
         }
-        let mut frames = vec![pool.take(60).expect("a buffer")];
-        assert_eq!(receiver.receive(&mut pool, &mut frames, Time(0)).expect("it is up"), 0);
+        let mut frames = vec![pool.take(60).expect("the pool has a buffer")];
+        assert_eq!(receiver.receive(&mut pool, &mut frames, Time(0)).expect("the interface is up"), 0);
         assert!(receiver.is_starved(), "{} says nothing", receiver.name());
-        pool.give(frames.pop().expect("it is there"));
+        pool.give(frames.pop().expect("the interface exists"));
         for wanted in [1, 1, 0] {
-            let n = receiver.receive(&mut pool, &mut frames, Time(0)).expect("it is up");
+            let n = receiver.receive(&mut pool, &mut frames, Time(0)).expect("the interface is up");
             assert_eq!(n, wanted, "{}", receiver.name());
             frames.drain(..).for_each(|frame| pool.give(frame));
         }
@@ -366,15 +367,15 @@ fn vlan_tag_is_in_the_packet() {
     // VLANs could not be distinguished: the kernel strips the tag from the packets that it delivers.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("the interface exists");
     let mut sender = world.a.enter(|| open("a"));
     let mut receiver = world.middle.enter(|| open("to_a"));
     let mut pool = Pool::new(PoolConfig::default());
     // Two tags and a payload of an experimental protocol.
     let tags = [0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x60, 0x64, 0x88, 0xb5];
     let packet = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &tags, &pattern(3, 60)].concat();
-    let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
-    assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    let mut frames = vec![pool.take_filled(&packet).expect("the pool has a buffer")];
+    assert_eq!(sender.send(&mut pool, &mut frames).expect("the interface is up"), 1);
     let seen = receive(&mut receiver, &mut pool, |bytes| bytes[6..12] == packet[6..12]);
     assert_eq!(seen, packet);
 }
@@ -384,18 +385,19 @@ fn refused_packet_blocks_no_other() {
     // One packet too long for the other end of a pair would stop a port for good.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    world.middle.enter(|| interface::set_mtu("to_a", 1_000).expect("a veth can"));
-    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    world.middle.enter(|| interface::set_mtu("to_a", 1_000).expect("a veth interface takes this MTU"));
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("the interface exists");
     let mut sender = world.a.enter(|| open("a"));
     let mut receiver = world.middle.enter(|| open("to_a"));
     let mut pool = Pool::new(PoolConfig::default());
     let packet = |n: usize, bytes| [&[0xff; 12][..], &[0x88, 0xb5], &pattern(n, bytes)].concat();
     let sent: Vec<_> = (0..40).map(|n| packet(n, [100, 1_300, 900, 1_400][n % 4])).collect();
-    let mut frames: Vec<_> = sent.iter().map(|packet| pool.take_filled(packet).expect("a buffer")).collect();
+    let mut frames: Vec<_> =
+        sent.iter().map(|packet| pool.take_filled(packet).expect("the pool has a buffer")).collect();
     let begin = Instant::now();
     while !frames.is_empty() {
         assert!(begin.elapsed() < PATIENCE, "{} still wait", frames.len());
-        sender.send(&mut pool, &mut frames).expect("it is up");
+        sender.send(&mut pool, &mut frames).expect("the interface is up");
         std::thread::sleep(Duration::from_millis(1));
     }
     // The device may have been full, so the first packet is retried for a while; later ones are not.
@@ -412,11 +414,12 @@ fn no_carrier_counts_as_down() {
     // Packets for an interface whose other end is down would wait for ever, and be stale when they leave.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    let mut sender =
-        world.middle.enter(|| PacketSocket::open("to_a", place(0), Options::default()).expect("it is there"));
+    let mut sender = world
+        .middle
+        .enter(|| PacketSocket::open("to_a", place(0), Options::default()).expect("the interface exists"));
     let mut pool = Pool::new(PoolConfig::default());
-    let mut frames = vec![pool.take_filled(&[0xff; 60]).expect("a buffer")];
-    let set_up = |is_up| world.a.enter(|| interface::set_up("a", is_up).expect("root may"));
+    let mut frames = vec![pool.take_filled(&[0xff; 60]).expect("the pool has a buffer")];
+    let set_up = |is_up| world.a.enter(|| interface::set_up("a", is_up).expect("the test runs as root"));
     set_up(false);
     let begin = Instant::now();
     let error = loop {
@@ -429,9 +432,9 @@ fn no_carrier_counts_as_down() {
         std::thread::sleep(Duration::from_millis(1));
     };
     assert_eq!((error.kind(), frames.len()), (io::ErrorKind::NetworkDown, 1), "{error}");
-    sender.send(&mut pool, &mut frames).expect_err("it says so at once from then on");
+    sender.send(&mut pool, &mut frames).expect_err("the next send fails at once");
     set_up(true);
-    assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    assert_eq!(sender.send(&mut pool, &mut frames).expect("the interface is up"), 1);
     assert_eq!(sender.counters().refused_out, 0);
 }
 
@@ -439,8 +442,8 @@ fn no_carrier_counts_as_down() {
 /// their number after the Ethernet header.
 fn send_in_turn(world: &World, sizes: &[usize], count: u32) -> (PacketSocket, Pool, Vec<Vec<u8>>) {
     let open = |name| {
-        interface::set_mtu(name, 9_000).expect("a veth can");
-        PacketSocket::open(name, place(0), Options::default()).expect("it is there")
+        interface::set_mtu(name, 9_000).expect("a veth interface takes this MTU");
+        PacketSocket::open(name, place(0), Options::default()).expect("the interface exists")
     };
     let receiver = world.middle.enter(|| open("to_a"));
     let mut sender = world.a.enter(|| open("a"));
@@ -450,8 +453,8 @@ fn send_in_turn(world: &World, sizes: &[usize], count: u32) -> (PacketSocket, Po
         let size = sizes[n as usize % sizes.len()];
         let head = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &[0x88, 0xb5]].concat();
         let packet = [&head, &n.to_be_bytes()[..], &pattern(n as usize, size - 18)].concat();
-        let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
-        assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+        let mut frames = vec![pool.take_filled(&packet).expect("the pool has a buffer")];
+        assert_eq!(sender.send(&mut pool, &mut frames).expect("the interface is up"), 1);
         packets.push(packet);
     }
     (receiver, pool, packets)
@@ -460,7 +463,7 @@ fn send_in_turn(world: &World, sizes: &[usize], count: u32) -> (PacketSocket, Po
 /// Receives all remaining packets of [`send_in_turn`].
 fn receive_all(device: &mut dyn Device, pool: &mut Pool) -> Vec<Vec<u8>> {
     let (mut frames, mut seen) = (Vec::new(), Vec::new());
-    while device.receive(pool, &mut frames, Time(0)).expect("it is up") > 0 {
+    while device.receive(pool, &mut frames, Time(0)).expect("the interface is up") > 0 {
         for frame in frames.drain(..) {
             let bytes = pool.bytes(&frame).to_vec();
             seen.extend(Some(bytes).filter(|bytes| bytes[12..14] == [0x88, 0xb5]));
@@ -491,7 +494,7 @@ fn pending_packets_precede_link_error() {
     let Some(world) = world() else { return };
     world.join_by_veth();
     let (mut receiver, mut pool, sent) = send_in_turn(&world, &[9_014, 60], 2);
-    world.middle.enter(|| interface::remove("to_a").expect("root may"));
+    world.middle.enter(|| interface::remove("to_a").expect("the test runs as root"));
     let (mut frames, mut seen) = (Vec::new(), Vec::new());
     let error = loop {
         match receiver.receive(&mut pool, &mut frames, Time(0)) {
@@ -517,7 +520,9 @@ fn expired_long_packets_are_counted() {
     let long = seen.iter().filter(|packet| packet.len() > 60).count();
     assert!((100..4_000).contains(&long), "{long} of 4,000 long ones");
     assert_eq!(seen.len() - long, 4_000, "short ones have room of their own");
-    let number = |packet: &[u8]| u32::from_be_bytes(packet[14..18].try_into().expect("four bytes")) as usize;
+    let number = |packet: &[u8]| {
+        u32::from_be_bytes(packet[14..18].try_into().expect("the slice has four bytes")) as usize
+    };
     assert!(seen.iter().all(|packet| sent[number(packet)] == *packet), "a packet changed");
     assert!(seen.is_sorted_by_key(|packet| number(packet)), "they came in another order");
     assert_eq!(receiver.counters().overrun, 4_000 - long as u64);
@@ -529,26 +534,32 @@ fn fanout_splits_queues_by_flow() {
     let Some(world) = world() else { return };
     world.join_by_veth();
     let options = Options { fanout: Some(1), ..Options::default() };
-    let open = |queue| PacketSocket::open("to_a", QueueId { port: 0, queue }, options).expect("it is there");
+    let open = |queue| {
+        PacketSocket::open("to_a", QueueId { port: 0, queue }, options).expect("the interface exists")
+    };
     let mut queues = world.middle.enter(|| [open(0), open(1)]);
     let mut pool = Pool::new(PoolConfig::default());
     let address = Ipv4Addr::new(10, 76, 0, 9);
-    world.middle.enter(|| interface::add_address("to_a", address.into(), PREFIX).expect("root may"));
-    let client = world
-        .a
-        .enter(|| (0..32).map(|_| UdpSocket::bind("0.0.0.0:0").expect("a socket")).collect::<Vec<_>>());
+    world
+        .middle
+        .enter(|| interface::add_address("to_a", address.into(), PREFIX).expect("the test runs as root"));
+    let client = world.a.enter(|| {
+        (0..32).map(|_| UdpSocket::bind("0.0.0.0:0").expect("a socket can be opened")).collect::<Vec<_>>()
+    });
     for n in 0..320_u32 {
-        client[n as usize % 32].send_to(&n.to_be_bytes(), (address, 9)).expect("it is sent");
+        client[n as usize % 32].send_to(&n.to_be_bytes(), (address, 9)).expect("the peer can be sent to");
     }
     std::thread::sleep(Duration::from_millis(50));
     let mut flows = [[usize::MAX; 2]; 32];
     let (mut frames, mut n) = (Vec::new(), 0);
     for (number, queue) in queues.iter_mut().enumerate() {
-        while queue.receive(&mut pool, &mut frames, Time(0)).expect("it is up") > 0 {
+        while queue.receive(&mut pool, &mut frames, Time(0)).expect("the interface is up") > 0 {
             for frame in frames.drain(..) {
                 let bytes = pool.bytes(&frame);
                 if bytes[12..14] == [8, 0] {
-                    let datagram = u32::from_be_bytes(bytes[42..46].try_into().expect("four bytes")) as usize;
+                    let datagram =
+                        u32::from_be_bytes(bytes[42..46].try_into().expect("the slice has four bytes"))
+                            as usize;
                     let [queue, last] = &mut flows[datagram % 32];
                     assert!(*queue == usize::MAX || *queue == number && *last < datagram, "a flow was split");
                     (*queue, *last) = (number, datagram);
@@ -567,7 +578,7 @@ fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -
     let (begin, mut frames, mut seen) = (Instant::now(), Vec::new(), None);
     while seen.is_none() {
         assert!(begin.elapsed() < PATIENCE, "it does not arrive");
-        device.receive(pool, &mut frames, Time(0)).expect("it is up");
+        device.receive(pool, &mut frames, Time(0)).expect("the interface is up");
         for frame in frames.drain(..) {
             if is_wanted(pool.bytes(&frame)) {
                 seen = Some(pool.bytes(&frame).to_vec());
@@ -575,7 +586,7 @@ fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -
             pool.give(frame);
         }
     }
-    seen.expect("it was seen")
+    seen.expect("a frame was seen")
 }
 
 #[test]
@@ -586,18 +597,18 @@ fn interface_down_up_gone_is_handled() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut frames = Vec::new();
     let mut devices: [Box<dyn Device>; 2] = world.middle.enter(|| {
-        let packet = PacketSocket::open("to_a", place(0), Options::default()).expect("it is there");
+        let packet = PacketSocket::open("to_a", place(0), Options::default()).expect("the interface exists");
         let [_, mut xdp] = xdp_sockets(xdp::Options::default());
         [Box::new(packet) as _, xdp.pop().expect("a queue")]
     });
     for is_up in [false, true] {
         for name in ["to_a", "to_b"] {
-            world.middle.enter(|| interface::set_up(name, is_up).expect("root may"));
+            world.middle.enter(|| interface::set_up(name, is_up).expect("the test runs as root"));
         }
         for device in &mut devices {
             for _ in 0..3 {
-                device.receive(&mut pool, &mut frames, Time(0)).expect("it is there");
-                frames.push(pool.take_filled(&[0xff; 60]).expect("a buffer"));
+                device.receive(&mut pool, &mut frames, Time(0)).expect("the interface exists");
+                frames.push(pool.take_filled(&[0xff; 60]).expect("the pool has a buffer"));
                 let sent = device.send(&mut pool, &mut frames);
                 assert!(sent.is_ok() || !is_up, "{sent:?}");
                 assert!(sent.is_ok_and(|n| n > 0) || frames.len() == 1, "what was not sent is still there");
@@ -608,7 +619,7 @@ fn interface_down_up_gone_is_handled() {
     let counters = devices.each_mut().map(|device| device.counters());
     assert_eq!((counters[0].sent, counters[0].refused_out), (3, 0));
     for (device, name) in devices.iter_mut().zip(["to_a", "to_b"]) {
-        world.middle.enter(|| interface::remove(name).expect("root may"));
+        world.middle.enter(|| interface::remove(name).expect("the test runs as root"));
         // A device that only receives gets the error, and one that sends as well.
         let begin = Instant::now();
         let error = loop {
@@ -619,8 +630,8 @@ fn interface_down_up_gone_is_handled() {
             assert!(begin.elapsed() < PATIENCE, "{name} is gone, and no error reports it");
         };
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
-        frames.push(pool.take_filled(&[0xff; 60]).expect("a buffer"));
-        let error = device.send(&mut pool, &mut frames).expect_err("it is gone");
+        frames.push(pool.take_filled(&[0xff; 60]).expect("the pool has a buffer"));
+        let error = device.send(&mut pool, &mut frames).expect_err("the interface was removed");
         assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)), "{error}");
         frames.drain(..).for_each(|frame| pool.give(frame));
     }
@@ -632,22 +643,26 @@ fn simultaneous_link_loss_is_seen() {
     // A group would send into links that are down for a second: the kernel batches link changes for that long, unless
     // the two ends have different indexes, as within one namespace.
     let Some(world) = world() else { return };
-    let far = weft_io::packet::namespace::Namespace::make().expect("root may");
+    let far = weft_io::packet::namespace::Namespace::make().expect("the test runs as root");
     let names: Vec<(String, String)> = (0..4).map(|n| (format!("here{n}"), format!("there{n}"))).collect();
     let links: Vec<LinkState> = world.middle.enter(|| {
         for (here, there) in &names {
-            interface::make_veth(here, there, Some(&far)).expect("root may");
-            interface::set_up(here, true).expect("root may");
+            interface::make_veth(here, there, Some(&far)).expect("the test runs as root");
+            interface::set_up(here, true).expect("the test runs as root");
         }
-        names.iter().map(|(here, _)| LinkState::of(here).expect("a descriptor")).collect()
+        names.iter().map(|(here, _)| LinkState::of(here).expect("the descriptor is valid")).collect()
     });
     for is_up in [true, false, true, false] {
         for (_, there) in &names {
-            far.run(|| interface::set_up(there, is_up)).expect("root may").expect("root may");
+            far.run(|| interface::set_up(there, is_up))
+                .expect("the test runs as root")
+                .expect("the test runs as root");
         }
         assert_eq!(links.iter().map(LinkState::is_up).collect::<Vec<_>>(), [is_up; 4]);
     }
-    world.middle.enter(|| names.iter().for_each(|(here, _)| interface::remove(here).expect("root may")));
+    world
+        .middle
+        .enter(|| names.iter().for_each(|(here, _)| interface::remove(here).expect("the test runs as root")));
     assert!(!links[0].is_up(), "it is gone");
 }
 
@@ -665,12 +680,13 @@ fn open_error_names_cause_and_remedy() {
     let veth = world.middle.enter(|| interface::make_veth("lo", "x", None)).expect_err("the name is in use");
     let wanted = "`lo`: cannot make the pair of interfaces: File exists (os error 17); it is there already";
     assert_eq!(veth.to_string(), wanted);
-    let tun = world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("it is no TUN device");
+    let tun =
+        world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("the interface is no TUN device");
     assert!(tun.to_string().starts_with("`lo`: cannot make or attach the TUN device: "), "{tun}");
     assert!(tun.to_string().ends_with("choose another name"), "{tun}");
     let many = world.middle.enter(|| {
-        interface::make_veth("one", "other", None).expect("root may");
-        interface::set_up("one", true).expect("root may");
+        interface::make_veth("one", "other", None).expect("the test runs as root");
+        interface::set_up("one", true).expect("the test runs as root");
         XdpSocket::open("one", 0, 9, xdp::Options::default()).map(drop)
     });
     assert!(many.is_err_and(|many| many.to_string().contains("the interface has fewer queues")));

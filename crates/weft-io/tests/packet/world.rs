@@ -26,7 +26,7 @@ impl Namespace {
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             Ok(Self { file })
         };
-        std::thread::scope(|scope| scope.spawn(make).join().expect("it does not panic"))
+        std::thread::scope(|scope| scope.spawn(make).join().expect("the thread does not panic"))
     }
 
     /// Runs a function in it, on a new thread.
@@ -71,8 +71,8 @@ impl World {
     pub(crate) fn join_by_veth(&self) {
         self.middle.enter(|| {
             for (name, end) in [("to_a", "a"), ("to_b", "b")] {
-                interface::make_veth(name, end, None).expect("root may");
-                interface::set_up(name, true).expect("it is there");
+                interface::make_veth(name, end, None).expect("the test runs as root");
+                interface::set_up(name, true).expect("the interface exists");
             }
         });
         self.move_to_ends();
@@ -81,10 +81,10 @@ impl World {
     /// Moves `a` and `b` from the middle to their ends.
     pub(crate) fn move_to_ends(&self) {
         for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
-            self.middle.enter(|| interface::move_to(name, &end.file).expect("root may"));
+            self.middle.enter(|| interface::move_to(name, &end.file).expect("the test runs as root"));
             end.enter(|| {
-                interface::add_address(name, address.into(), PREFIX).expect("root may");
-                interface::set_up(name, true).expect("it is there");
+                interface::add_address(name, address.into(), PREFIX).expect("the test runs as root");
+                interface::set_up(name, true).expect("the interface exists");
             });
         }
     }

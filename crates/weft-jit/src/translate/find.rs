@@ -105,7 +105,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             (Val::Two(..), None) => self.short_key(hash, key, value, far),
             (value, None) => {
-                let KeyLayout::Word(at) = near.key else { unreachable!("others were left above") };
+                let KeyLayout::Word(at) = near.key else { unreachable!("other keys returned above") };
                 let word = self.segment.pack(ty, value);
                 Key {
                     hash: Hash::Known(self.hash_word_by(hash, word)),
@@ -252,7 +252,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Jumps to `done` with the row, or with none; to `far`, if it is not in the first two slots.
-    /// [`weft_core::table::near`] describes the probe. Dependent loads are ordered on every machine.
+    /// [`weft_core::table::jit_layout`] describes the probe. Dependent loads are ordered on every machine.
     fn probe(
         &mut self,
         near: JitLayout,

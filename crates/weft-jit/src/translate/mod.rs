@@ -244,7 +244,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             let slot = builder.create_sized_stack_slot(data);
             builder.ins().stack_addr(I64, slot, 0)
         });
-        let anchor = builder.func.layout.first_inst(entry).expect("it was just made");
+        let anchor = builder.func.layout.first_inst(entry).expect("the entry block has an instruction");
         Ok(Self {
             plan,
             builder,

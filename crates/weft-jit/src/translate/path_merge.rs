@@ -165,15 +165,15 @@ mod tests {
             forward";
 
     fn ports() -> Function {
-        parse(&format!("function \"f\" {{\n{PORTS}\n}}")).expect("the text is one")
+        parse(&format!("function \"f\" {{\n{PORTS}\n}}")).expect("the text is a function")
     }
 
     /// A field with one place in all frames would be read after an unpredictable branch.
     #[test]
     fn common_fields_are_set_unchecked() {
         let parser = ports();
-        let merged = of(&parser, &exits(&parser)).expect("they share inputs");
-        let [exit] = &exits(&merged)[..] else { panic!("it has one exit") };
+        let merged = of(&parser, &exits(&parser)).expect("the exits share inputs");
+        let [exit] = &exits(&merged)[..] else { panic!("the merged parser has one exit") };
         // Not the flags, which one protocol has, nor an input that two protocols read from different bytes.
         assert_eq!(exit.gives.keys().map(|input| input.0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!((exit.frame_min, merged.blocks.len()), (14, 3));
@@ -188,7 +188,7 @@ mod tests {
         let parser = ports();
         let mut exits = exits(&parser);
         exits.iter_mut().for_each(|exit| exit.frame_min = 0);
-        let merged = of(&parser, &exits).expect("they share inputs");
+        let merged = of(&parser, &exits).expect("the exits share inputs");
         assert_eq!(weft_ir::verify::exits(&merged)[0].frame_min, 11);
         assert_eq!(reads_in_bounds(&merged).len(), 2);
     }
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn path_dependent_field_is_not_set() {
         let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");
-        let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
-        let merged = of(&parser, &exits(&parser)).expect("they share inputs");
+        let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is a function");
+        let merged = of(&parser, &exits(&parser)).expect("the exits share inputs");
         let given: Vec<u16> = exits(&merged)[0].gives.keys().map(|input| input.0).collect();
         assert_eq!(given, [0, 1]);
     }

@@ -465,7 +465,7 @@ mod tests {
             v2: bool = is_row v1\n    branch v2, block2, block1\nblock1:\n    drop\nblock2:\n    \
             v3: int = input in1\n    v4: int = int 9\n    v5: bool = icmp.ult v3, v4\n    \
             branch v5, block3, block4\nblock3:\n    drop\nblock4:\n    v6: row = find t1, v3\n    forward\n}\n";
-        let function = weft_ir::text::parse(source).expect("it is well-formed");
+        let function = weft_ir::text::parse(source).expect("the function is well-formed");
         let order: Vec<BlockId> = (0..5).map(BlockId).collect();
         let slice = |is_usual| Slice::of(&function, (&order, |_| None), &mut [false; 2], is_usual);
         let usual = slice(true);

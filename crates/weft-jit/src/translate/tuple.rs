@@ -177,7 +177,7 @@ impl Segment<'_, '_> {
     }
 
     pub(super) fn current(&mut self, column: Column) -> (Val, clif::Value) {
-        let (first, second, is_present) = column.now.expect("the column is one that changes");
+        let (first, second, is_present) = column.now.expect("the column can change");
         let one = self.builder.use_var(first);
         let value = match column.ty {
             Ty::Bytes | Ty::Row => Val::Two(one, self.builder.use_var(second)),

@@ -23,7 +23,7 @@ fn parts<'e>(chain: &ChainProgram, of: &'e ChainEffects, event: Event) -> Vec<&'
             Event::OpenRequest | Event::Request => &element.request,
             Event::Response => &element.response,
             Event::Close => &element.close,
-            Event::Parse => unreachable!("a parser is not of an element"),
+            Event::Parse => unreachable!("a parser belongs to no element"),
             Event::Every(_, nth) => return &element.every[usize::from(nth)],
             Event::Timeout(_, nth) => return &element.timeouts[usize::from(nth)].1,
         };

@@ -907,7 +907,7 @@ impl<'n> Lowering<'n> {
             && let Err(errors) = weft_ir::verify::verify_program(&self.program)
         {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            panic!("chain {} was lowered to what is not well-formed:\n{}", self.program.name, all.join("\n"));
+            panic!("the lowered chain {} is not well-formed:\n{}", self.program.name, all.join("\n"));
         }
         Ok(self.program)
     }

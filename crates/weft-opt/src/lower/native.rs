@@ -57,7 +57,7 @@ impl Body<'_, '_> {
         let native = match (declared, function) {
             (Some(declared), _) => declared.native,
             (None, NativeRef::Own(native)) => native,
-            (None, _) => unreachable!("the checker gives each parameter that stands for a function one"),
+            (None, _) => unreachable!("the checker gives a function to each parameter that needs one"),
         };
         let info = native.info();
         let text = |arg: &Expr| match fold(arg, params) {

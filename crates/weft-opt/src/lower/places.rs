@@ -65,7 +65,7 @@ pub(super) fn bound(place: &ColumnLocation) -> InputLocation {
         ColumnLocation::Header(name) => InputLocation::Header(name.clone()),
         ColumnLocation::Meta(of) => meta(*of),
         ColumnLocation::Frame(field) => InputLocation::Frame(field.clone()),
-        ColumnLocation::Computed(_) => unreachable!("what is computed is read where its parts are"),
+        ColumnLocation::Computed(_) => unreachable!("a computed place is read through its parts"),
     }
 }
 

@@ -352,10 +352,10 @@ impl<'l> Lowering<'l> {
                 let by = match &**by {
                     Operand::Header(name) => self.header(name),
                     Operand::Field(name) => Field::named(name).expect("the checker knows the fields"),
-                    _ => unreachable!("the checker lets partitions be counted by fields alone"),
+                    _ => unreachable!("the checker allows only fields to count partitions"),
                 };
                 self.field(by);
-                let by = PartitionsBy::of(by).expect("the checker knows what partitions are counted by");
+                let by = PartitionsBy::of(by).expect("the checker has checked the partition key");
                 (self.field(Field::Partitions(by)), None)
             }
         }
@@ -364,7 +364,7 @@ impl<'l> Lowering<'l> {
     /// The field of a header that the queue reads.
     fn header(&self, name: &str) -> Field {
         let nth = self.headers.iter().position(|known| *known == name);
-        Field::Header(nth.expect("the queue has what its levels ask for") as u8)
+        Field::Header(nth.expect("the queue has the headers that its levels use") as u8)
     }
 
     /// The word of a packet for a field.

@@ -69,7 +69,7 @@ pub fn overlaps(
     both.map(|(at, other)| {
         let (front, behind) = (order[at], order[other]);
         let is_it = |pair: &&Pair| (pair.first, pair.second) == (front.min(behind), front.max(behind));
-        let pair = pairs.iter().find(is_it).expect("all pairs are there");
+        let pair = pairs.iter().find(is_it).expect("all pairs are analyzed");
         Overlap { front, behind, verdict: overlap(chain, effects, pair, level, front, behind) }
     })
     .collect()

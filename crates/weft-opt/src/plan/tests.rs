@@ -284,7 +284,7 @@ impl Case {
         let mut order: Vec<usize> = (0..n).collect();
         order.swap(first, first + 1);
         let pair = self.pairs.iter().find(|pair| (pair.first, pair.second) == (first, first + 1));
-        (pair.expect("all pairs are there").clone(), order)
+        (pair.expect("all pairs are analyzed").clone(), order)
     }
 
     /// A random order that the rules allow at a level.

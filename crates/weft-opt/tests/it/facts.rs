@@ -20,8 +20,12 @@ const SCTP: u8 = 132;
 static FORMATS: LazyLock<[Formats; 2]> = LazyLock::new(|| {
     let protocols = protocols(&root().join("library/protocols/all.weft"));
     let of = |names: &[&str]| {
-        let id =
-            |name: &&str| protocols.iter().position(|protocol| protocol.name == **name).expect("it is there");
+        let id = |name: &&str| {
+            protocols
+                .iter()
+                .position(|protocol| protocol.name == **name)
+                .expect("the library has this protocol")
+        };
         let roots = names.iter().map(|name| ProtocolId(id(name) as u16)).collect();
         Formats { protocols: protocols.clone(), roots }
     };
@@ -271,7 +275,7 @@ fn headers_in_between_are_skipped() {
     for (next, header) in headers {
         let mut packet = with(next, header);
         assert!(is_intact(&packet, &offload, true), "behind {next}");
-        *packet.last_mut().expect("it has data") ^= 1;
+        *packet.last_mut().expect("the packet has data") ^= 1;
         assert!(!is_intact(&packet, &offload, true), "behind {next}");
     }
     // Authentication headers also follow IPv4.
@@ -281,12 +285,12 @@ fn headers_in_between_are_skipped() {
     behind.splice(20..20, [TCP, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
     let mut behind = sealed(behind);
     assert!(is_intact(&behind, &offload, true));
-    *behind.last_mut().expect("it has data") ^= 1;
+    *behind.last_mut().expect("the packet has data") ^= 1;
     assert!(!is_intact(&behind, &offload, true));
     // A fragment, or a packet whose last destination is elsewhere, cannot be checked.
     for (next, header) in [(44, [UDP, 0, 0, 1, 0, 0, 0, 9]), (43, [UDP, 0, 0, 1, 0, 0, 0, 0])] {
         let mut packet = with(next, &header);
-        *packet.last_mut().expect("it has data") ^= 1;
+        *packet.last_mut().expect("the packet has data") ^= 1;
         assert!(is_intact(&packet, &offload, true));
     }
 }

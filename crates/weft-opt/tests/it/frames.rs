@@ -40,7 +40,8 @@ pub(crate) fn said(
             (Token::Word(name), [Token::Sign('('), Token::Word(n), Token::Sign(')'), rest @ ..])
                 if name == "zeros" =>
             {
-                payload.resize(payload.len() + n.parse::<usize>().expect("a number of zeros"), 0);
+                payload
+                    .resize(payload.len() + n.parse::<usize>().expect("the number of zeros is a number"), 0);
                 rest
             }
             (Token::Word(name), [Token::Sign('('), rest @ ..]) => {
@@ -55,12 +56,12 @@ pub(crate) fn said(
             }
             (Token::Word(hex), rest) => {
                 let Value::Bytes(bytes) = literal(&Token::Word(hex.clone()), Type::Bytes(None)) else {
-                    panic!("{hex} is no payload")
+                    panic!("{hex} is not a payload")
                 };
                 payload.extend(bytes);
                 rest
             }
-            (other, _) => panic!("{other:?} says nothing of a frame"),
+            (other, _) => panic!("{other:?} is not part of a frame"),
         };
     }
     let bytes =
@@ -110,8 +111,8 @@ pub(crate) fn reshaped(
                 parts.clear();
             }
             EditTarget::Input(id) => {
-                let frames = chain.frames.as_ref().expect("it has frames");
-                let store = frames.field_writes[usize::from(*id)].as_ref().expect("it is set");
+                let frames = chain.frames.as_ref().expect("the chain processes frames");
+                let store = frames.field_writes[usize::from(*id)].as_ref().expect("the stack has a store");
                 let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value, &frame);
                 let before = frame[at..at + bytes.len()].to_vec();
                 frame[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -123,7 +124,7 @@ pub(crate) fn reshaped(
                     follow(&mut frame, slots[usize::from(sum.input)].b as usize, at, &before, &bytes);
                 }
             }
-            other => panic!("no change of a frame: {other:?}"),
+            other => panic!("{other:?} does not change a frame"),
         }
     }
     frame
@@ -185,7 +186,7 @@ fn written(frames: &Frames, slot: Slot, id: u16, value: &Observed, frame: &[u8])
             order(&mut number[8 - bytes..]);
             (at, number[8 - bytes..].to_vec())
         }
-        other => panic!("{other:?} is no field that is written in place"),
+        other => panic!("{other:?} is not a field that is written in place"),
     }
 }
 
@@ -193,7 +194,7 @@ fn reshape(what: &HeaderChange, parts: &[&Observed], slots: &[Slot], frame: &mut
     match what {
         HeaderChange::Cut => match parts {
             [Observed::Word(bytes)] => frame.truncate(*bytes as usize),
-            other => panic!("{other:?} is no number of bytes"),
+            other => panic!("{other:?} is not a number of bytes"),
         },
         HeaderChange::Fragment => {}
         HeaderChange::Pop { layer, how, .. } => {
@@ -211,7 +212,7 @@ fn reshape(what: &HeaderChange, parts: &[&Observed], slots: &[Slot], frame: &mut
         }
         HeaderChange::Push { behind, stacks } => {
             let stack =
-                stacks.iter().find(|stack| begins(frame, stack.begins)).expect("a stack for the frame");
+                stacks.iter().find(|stack| begins(frame, stack.begins)).expect("a stack matches the frame");
             let at = behind.map_or(0, |(header, _)| usize::from(header));
             frame.splice(at..at, vec![0; stack.bytes.len()]);
             let values = parts.iter().map(|part| match part {
@@ -223,7 +224,7 @@ fn reshape(what: &HeaderChange, parts: &[&Observed], slots: &[Slot], frame: &mut
             let said = lower.map(|(lower, relink)| frame[lower..lower + usize::from(relink.bytes)].to_vec());
             let told =
                 lower.zip(said.as_deref()).map(|((_, relink), said)| (usize::from(relink.within), said));
-            stack.write(&mut frame[at..], values, None, told).expect("it fits");
+            stack.write(&mut frame[at..], values, None, told).expect("the header fits");
             if let Some((lower, relink)) = lower {
                 let n = usize::from(relink.bytes);
                 frame[lower..lower + n].copy_from_slice(&relink.value.to_be_bytes()[8 - n..]);
@@ -255,7 +256,7 @@ pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -
     };
     parser.run(&mut cx, usize::MAX);
     let present = cx.present;
-    let checks = &chain.frames.as_ref().expect("a chain on frames").checks;
+    let checks = &chain.frames.as_ref().expect("the chain processes frames").checks;
     let wrong = || &checks[out.line as usize];
     assert_eq!(out.verdict, Verdict::Forward, "the frame is malformed: {:?}", wrong());
     (given, present)

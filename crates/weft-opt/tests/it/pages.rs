@@ -30,5 +30,5 @@ fn program_page_examples_check() {
     let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut WithMain(program));
     let told = render_all(&diagnostics, &sources, RenderOptions::default());
     assert!(diagnostics.is_empty(), "{told}");
-    assert_eq!(network.expect("nothing was said against it").chains.len(), 2);
+    assert_eq!(network.expect("the program has no errors").chains.len(), 2);
 }

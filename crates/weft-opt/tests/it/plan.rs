@@ -204,12 +204,13 @@ fn dead_field_is_dropped() {
         let order: Vec<usize> = (0..chain.elements.len()).collect();
         let dead = dead_fields(&chain, &effects, &context, level, &order);
         let sets = |chain: &ChainProgram| {
-            let function = chain.elements[0].handlers.request.as_ref().expect("it has one");
+            let function =
+                chain.elements[0].handlers.request.as_ref().expect("the element has a request handler");
             function.blocks.iter().map(|block| block.insts.len()).sum::<usize>()
         };
         let before = sets(&chain);
         drop_dead_fields(&mut chain, &dead);
-        weft_ir::verify::verify_program(&chain).expect("it is well-formed");
+        weft_ir::verify::verify_program(&chain).expect("the chain is well-formed");
         assert_eq!(sets(&chain) < before, dead.iter().any(|dead| dead.element == 0), "{stages}");
         dead.iter().map(|dead| (dead.element, dead.by)).collect::<Vec<_>>()
     };

@@ -45,7 +45,7 @@ fn program_vectors_hold_on_every_backend() {
     let only = std::env::var("WEFT_PROGRAM").unwrap_or_default();
     let mut files: Vec<PathBuf> = fs::read_dir(root().join("tests/programs"))
         .expect("the folder is there")
-        .map(|entry| entry.expect("it can be read").path())
+        .map(|entry| entry.expect("the file can be read").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "weft"))
         .filter(|path| path.to_string_lossy().contains(&only))
         .collect();
@@ -66,7 +66,7 @@ fn program_vectors_hold_on_every_backend() {
 }
 
 fn run_file(file: &Path) {
-    let text = fs::read_to_string(file).expect("it can be read");
+    let text = fs::read_to_string(file).expect("the file can be read");
     let (network, ..) = weft_lang::check(&file.display().to_string(), &mut Disk);
     let protocols = network.map(|network| network.protocols).unwrap_or_default();
     for workers in [1, 4] {
@@ -93,8 +93,8 @@ fn library_filters_match_examples() {
     // Users copy the example first; one that is refused teaches nothing.
     let mut n_filters = 0;
     for entry in fs::read_dir(library().join("filters")).expect("the folder is there") {
-        let path = entry.expect("it can be read").path();
-        let text = fs::read_to_string(&path).expect("it can be read");
+        let path = entry.expect("the file can be read").path();
+        let text = fs::read_to_string(&path).expect("the file can be read");
         let header = text.lines().map_while(|line| line.strip_prefix("--"));
         let example: Vec<&str> = header.skip_while(|line| *line != " EXAMPLE").skip(1).collect();
         let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
@@ -109,10 +109,10 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
         let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut WithMain(program));
         let told = render_all(&diagnostics, &sources, RenderOptions::default());
         assert!(diagnostics.is_empty(), "{name}:\n{told}");
-        let network = network.expect("nothing was said against it");
+        let network = network.expect("the program has no errors");
         assert_eq!(network.chains[0].filters.len(), 1, "{name}");
         let program = lower_with_lines(&network, 0, &LowerOptions { workers: 2 }, &sources);
-        let inputs = program.expect("it lowers").request.inputs;
+        let inputs = program.expect("the program lowers").request.inputs;
         let n_keys = inputs.iter().filter(|input| matches!(input.place, InputLocation::Key(_))).count();
         assert_eq!(n_keys, network.chains[0].filters[0].policies.n_keys(), "{name}");
         n_filters += 1;
@@ -175,8 +175,8 @@ fn route_needs_true_condition() {
     // A condition that counted NULL as true would send calls to the wrong cluster.
     let file = root().join("tests/programs/condition.weft").display().to_string();
     let (network, ..) = weft_lang::check(&file, &mut Disk);
-    let network = network.expect("it is checked by the other test");
-    let chain = lower_condition(&network, 0, &LowerOptions { workers: 2 }).expect("it lowers");
+    let network = network.expect("another test checks this program");
+    let chain = lower_condition(&network, 0, &LowerOptions { workers: 2 }).expect("the program lowers");
     assert_eq!(chain.elements[0].name, "route canary");
     let mut test = Test::new(Path::new("condition"), Arc::new(chain));
     let vectors = [
@@ -201,7 +201,7 @@ fn bucket_lock_is_per_key() {
         let chain = chain_of(&file, workers);
         assert_eq!(chain.tables[0].spec.shared, workers > 1);
         assert_eq!(chain.tables[0].realisation, Realisation::Striped);
-        let request = chain.elements[0].handlers.request.as_ref().expect("it has one");
+        let request = chain.elements[0].handlers.request.as_ref().expect("the element has a request handler");
         let insts = request.blocks.iter().flat_map(|block| &block.insts);
         let ops: Vec<&Op> = insts.map(|inst| &inst.op).collect();
         let finds = ops.iter().filter(|op| matches!(op, Op::Find(..))).count();
@@ -356,7 +356,7 @@ impl Test {
                     None => marks.class().map_or(0, u64::from),
                     Some(&"remaining") => marks.remaining().map_or(0, u64::from),
                     Some(&"deadline") => marks.deadline().map_or(0, |due| (due - self.now).0 as u64),
-                    Some(other) => panic!("{at}: MARK says nothing of {other}"),
+                    Some(other) => panic!("{at}: MARK has no key {other}"),
                 };
                 let ty = if what == ["deadline"] { Type::Interval } else { Type::Uint(32) };
                 assert_eq!(seen, literal(&tokens[0], ty).word(), "{at}");
@@ -385,7 +385,7 @@ impl Test {
                 assert_eq!(self.last().seen.call[index], wanted, "{at}");
             }
             ["counters", element] => self.check_counters(element, tokens, &at),
-            other => panic!("{at}: nothing is called {other:?}"),
+            other => panic!("{at}: {other:?} is unknown"),
         }
     }
 
@@ -399,9 +399,9 @@ impl Test {
         self.check_all_said();
         let mut tokens = line.tokens.as_slice();
         let mut next_word = || {
-            let (first, rest) = tokens.split_first().expect("a word");
+            let (first, rest) = tokens.split_first().expect("the line has a word");
             tokens = rest;
-            let Token::Word(word) = first else { panic!("a word is wanted, not {first:?}") };
+            let Token::Word(word) = first else { panic!("expected a word, not {first:?}") };
             word.clone()
         };
         let event = match next_word().as_str() {
@@ -412,9 +412,13 @@ impl Test {
             "close" => Event::Close,
             "every" => {
                 let instance = next_word();
-                let element =
-                    self.chain.elements.iter().position(|e| e.name == instance).expect("an instance");
-                Event::Every(element as u16, next_word().parse().expect("a number"))
+                let element = self
+                    .chain
+                    .elements
+                    .iter()
+                    .position(|e| e.name == instance)
+                    .expect("the chain has this instance");
+                Event::Every(element as u16, next_word().parse().expect("the text is a number"))
             }
             word @ ("timeout" | "evict") => {
                 let why = if word == "evict" { RemovalReason::Evicted } else { RemovalReason::Expired };
@@ -689,7 +693,7 @@ fn absent(input: &Input) -> Value {
 fn list(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(n) = text.strip_prefix('#') {
-        weft_core::list::write(n.parse().expect("a number"), iter::empty(), &mut out);
+        weft_core::list::write(n.parse().expect("the text is a number"), iter::empty(), &mut out);
         return out;
     }
     let elements: Vec<&str> = text.split(';').map(str::trim).filter(|element| !element.is_empty()).collect();
@@ -753,7 +757,7 @@ pub(crate) fn literal(token: &Token, ty: Type) -> Value {
         },
         Token::Sign(_) => None,
     };
-    value.unwrap_or_else(|| panic!("{token:?} is no {ty}"))
+    value.unwrap_or_else(|| panic!("{token:?} is not of type {ty}"))
 }
 
 fn hex(bytes: &[u8]) -> String {

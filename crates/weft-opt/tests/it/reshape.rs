@@ -54,7 +54,7 @@ fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(us
         FieldValue::Number(number) => StackValue::Number(*number),
         FieldValue::Bytes(bytes) => StackValue::Bytes(bytes),
     });
-    stack.write(&mut whole, values, partial, None).expect("it fits");
+    stack.write(&mut whole, values, partial, None).expect("the header fits");
     whole
 }
 
@@ -62,7 +62,9 @@ fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(us
 fn pushed_header_equals_built_one() {
     // Frames sent into a tunnel would be unreadable for another implementation at its end.
     let protocols = protocols();
-    let id = |name: &str| protocols.iter().position(|protocol| protocol.name == name).expect("it is there");
+    let id = |name: &str| {
+        protocols.iter().position(|protocol| protocol.name == name).expect("the library has this protocol")
+    };
     let (mut n_pushed, mut n_given, mut n_sums) = (0, 0, 0);
     for names in STACKS {
         let ids: Vec<usize> = names.iter().map(|name| id(name)).collect();
@@ -75,9 +77,10 @@ fn pushed_header_equals_built_one() {
             };
             let headers: Vec<Header> = ids.iter().map(header).collect();
             let payload: Vec<u8> = (0..choices.below(40)).map(|_| choices.bits() as u8).collect();
-            let built = build(&protocols, &headers, &payload).expect("it is built elsewhere, too");
+            let built = build(&protocols, &headers, &payload).expect("the frame can be built");
             for at in 1..headers.len() {
-                let inner = build(&protocols, &headers[at..], &payload).expect("a part of it");
+                let inner =
+                    build(&protocols, &headers[at..], &payload).expect("the inner frame can be built");
                 // An upper header may need a lower one for its pseudo header, or set a field in it.
                 let sets = !protocols[ids[at]].encap.is_empty();
                 if sets || !built.ends_with(&inner) {
@@ -85,7 +88,7 @@ fn pushed_header_equals_built_one() {
                 }
                 let (mut outer, carried) = (headers[..at].to_vec(), headers[at].protocol);
                 let (given, values) = given(&protocols, &mut outer, carried, choices);
-                let stack = stack(&protocols, &outer, &given, Some(carried)).expect("it was tried");
+                let stack = stack(&protocols, &outer, &given, Some(carried)).expect("the stack is valid");
                 assert_eq!(write(&stack, &values, &inner, None), built, "{names:?} at {at}, seed {seed}");
                 (n_pushed, n_given, n_sums) =
                     (n_pushed + 1, n_given + given.len(), n_sums + stack.sums.len());

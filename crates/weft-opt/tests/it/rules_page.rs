@@ -77,7 +77,7 @@ fn judged(example: &Example) -> AnalyzedExample {
     let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
     let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
     assert!(diagnostics.is_empty(), "{}: {}", example.heading, show(&diagnostics));
-    let network = network.expect("nothing was found");
+    let network = network.expect("the program has no errors");
     let chain = lower_with_lines(&network, 0, &LowerOptions { workers: 1 }, &sources)
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
     let effects = effects(&chain);
@@ -110,11 +110,11 @@ impl AnalyzedExample {
         };
         match asked.split_once(" across ") {
             Some((other, both)) => {
-                let (first, second) = both.split_once(" and ").expect("it crosses two");
+                let (first, second) = both.split_once(" and ").expect("the text names two elements");
                 self.crossing(at(other), at(first), at(second)).to_owned()
             }
             None => {
-                let (first, second) = asked.split_once(',').expect("it names two");
+                let (first, second) = asked.split_once(',').expect("the text names two elements");
                 self.pair(at(first), at(second), example.number())
             }
         }

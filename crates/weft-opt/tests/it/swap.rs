@@ -172,13 +172,13 @@ fn displacement_is_same_in_all_messages() {
     let body = "ON REQUEST SET a = 'x'; SET header['x-b'] = coalesce(b, '-');";
     let columns = "a TEXT?, b TEXT?";
     for method in ["mixed.One/Call", "mixed.Two/Call"] {
-        let chain = lower_mixed(method, columns, "e", body).expect("it has one message");
+        let chain = lower_mixed(method, columns, "e", body).expect("the method has one message");
         let clears = |op: &Op| matches!(op, Op::ClearInput(_));
-        let request = chain.elements[0].handlers.request.as_ref().expect("it has one");
+        let request = chain.elements[0].handlers.request.as_ref().expect("the element has a request handler");
         let n = request.insts().filter(|inst| clears(&inst.op)).count();
         assert_eq!(n, usize::from(method == "mixed.One/Call"), "{method}");
     }
-    let error = lower_mixed("mixed.*", columns, "e", body).expect_err("they differ");
+    let error = lower_mixed("mixed.*", columns, "e", body).expect_err("the messages differ");
     assert!(error.contains("W0433"), "{error}");
     assert!(error.contains("chain `t` sets `a`, which displaces `b` in some messages only"), "{error}");
     assert!(error.contains("members of one oneof in `mixed.One`, and not in `mixed.Two`"), "{error}");
@@ -192,8 +192,8 @@ fn oneof_member_displaces_others() {
     let columns = "a I64, b I64";
     let body = "ON REQUEST SET a = 1; IF b <> 0 THEN DROP; END IF;";
     let stage = "e (a := req.first.n, b := req.second.n)";
-    let chain = lower_mixed("nested.Outer/Call", columns, stage, body).expect("it fits");
-    let request = chain.elements[0].handlers.request.as_ref().expect("it has one");
+    let chain = lower_mixed("nested.Outer/Call", columns, stage, body).expect("the stage fits the method");
+    let request = chain.elements[0].handlers.request.as_ref().expect("the element has a request handler");
     let cleared = request.insts().filter_map(|inst| match inst.op {
         Op::ClearInput(id) => Some(chain.request.inputs[usize::from(id.0)].name.clone()),
         _ => None,
@@ -290,7 +290,7 @@ fn rule_4_statuses() {
     check(Relaxed, [DENY, other], &[]);
     let why = |a: &str, b: &str| {
         let clashes = known("", a, b, "").pair.clashes;
-        clashes.into_iter().find(|clash| clash.rule == Rule::Statuses).expect("they clash").why
+        clashes.into_iter().find(|clash| clash.rule == Rule::Statuses).expect("the elements conflict").why
     };
     let told =
         "both may end the same call: a by ABORT PERMISSION_DENIED 'no', b by ABORT PERMISSION_DENIED 'never'";
@@ -441,7 +441,7 @@ fn tables_shard_by_request_keys() {
     // Tuples that share a row must not be sent to different nodes.
     let of = |a: &str, b: &str, table: &str| {
         let known = known(table, a, b, "");
-        known.tables.into_iter().next().map(|(_, sharding)| sharding).expect("there is a table")
+        known.tables.into_iter().next().map(|(_, sharding)| sharding).expect("the program has a table")
     };
     let table = "TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;";
     let by_user = format!("{table} ON REQUEST UPSERT t KEY (user) SET n = n + 1;");

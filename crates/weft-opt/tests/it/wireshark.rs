@@ -133,8 +133,8 @@ fn tshark_reads_gateway_frames() {
     }
     let mut compared = BTreeMap::new();
     for entry in std::fs::read_dir(root().join("tests/programs")).expect("the folder is there") {
-        let path = entry.expect("it can be read").path();
-        let text = std::fs::read_to_string(&path).expect("it is text");
+        let path = entry.expect("the folder can be read").path();
+        let text = std::fs::read_to_string(&path).expect("the data is text");
         let leaving: Vec<_> = lines(&text).into_iter().filter(|line| line.words == ["leaves"]).collect();
         if leaving.is_empty() {
             continue;
@@ -248,7 +248,7 @@ fn tell(frames: &[Vec<u8>]) -> String {
         }
     }
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let mut child = child.expect("it was there a moment ago");
+    let mut child = child.expect("tshark is installed");
     let mut capture = [0xa1b2_c3d4u32.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4]].concat();
     capture.extend(65_535u32.to_le_bytes());
     capture.extend(1u32.to_le_bytes());
@@ -257,11 +257,11 @@ fn tell(frames: &[Vec<u8>]) -> String {
         capture.extend([[0; 4], [0; 4], len, len].concat());
         capture.extend(frame);
     }
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut stdin = child.stdin.take().expect("the input is piped");
     let writer = std::thread::spawn(move || stdin.write_all(&capture));
-    let output = child.wait_with_output().expect("it ends");
-    writer.join().expect("it does not panic").expect("it reads all");
-    String::from_utf8(output.stdout).expect("it is text")
+    let output = child.wait_with_output().expect("the command ends");
+    writer.join().expect("the writer does not panic").expect("the command reads its whole input");
+    String::from_utf8(output.stdout).expect("the data is text")
 }
 
 /// The value of a field in a frame, as text.

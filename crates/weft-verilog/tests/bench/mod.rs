@@ -48,8 +48,8 @@ impl Bench {
             std::env::temp_dir().join(format!("weft-gates-{}-{}", std::process::id(), modules[0].name));
         fs::create_dir_all(&folder).expect("the folder of temporary files can be written");
         let texts: String = modules.iter().map(|module| module.text.as_str()).collect();
-        fs::write(folder.join("top.v"), texts + &top(modules)).expect("a file can be written");
-        fs::write(folder.join("main.cpp"), main(modules)).expect("a file can be written");
+        fs::write(folder.join("top.v"), texts + &top(modules)).expect("the file can be written");
+        fs::write(folder.join("main.cpp"), main(modules)).expect("the file can be written");
         let built = Command::new("verilator")
             .current_dir(&folder)
             .args([
@@ -98,7 +98,7 @@ impl Bench {
             .stdin(Stdio::piped())
             .spawn()
             .expect("the bench was built");
-        let mut out = BufWriter::new(child.stdin.take().expect("it is a pipe"));
+        let mut out = BufWriter::new(child.stdin.take().expect("the input is piped"));
         for _ in 0..n {
             // The bench ends at the first difference, which it has printed.
             if record().iter().try_for_each(|word| out.write_all(&word.to_le_bytes())).is_err() {
@@ -106,7 +106,7 @@ impl Bench {
             }
         }
         drop(out);
-        let ended = child.wait().expect("it runs");
+        let ended = child.wait().expect("the simulation runs");
         assert!(ended.success(), "{} differs:\n{}", module.name, module.text);
     }
 }
@@ -172,7 +172,7 @@ impl<'m> ReferenceModel<'m> {
         let moment = self.module.moments[moment];
         let handler = self.level.handlers.get(moment).expect("the moments are those that have a handler");
         let [node, partition, packet, event] =
-            self.words.values_mut().collect::<Vec<_>>().try_into().expect("four");
+            self.words.values_mut().collect::<Vec<_>>().try_into().expect("there are four scopes");
         let result = handle(handler, &mut Words { node, partition, packet, event });
         self.note(moment, result);
         if events == Events::Traffic && moment == Moment::Empty {
@@ -238,7 +238,7 @@ impl<'m> ReferenceModel<'m> {
     }
 
     fn held(&mut self, slot: Slot) -> &mut u64 {
-        &mut self.words.get_mut(&slot.scope).expect("there are all scopes")[usize::from(slot.word)]
+        &mut self.words.get_mut(&slot.scope).expect("all scopes have words")[usize::from(slot.word)]
     }
 }
 
@@ -335,7 +335,7 @@ pub(crate) struct Area {
 /// Synthesises a module with Yosys.
 pub(crate) fn area(name: &str, text: &str, options: &[&str]) -> Area {
     let file = std::env::temp_dir().join(format!("weft-area-{}-{name}.v", std::process::id()));
-    fs::write(&file, text).expect("a file can be written");
+    fs::write(&file, text).expect("the file can be written");
     let script = format!(
         "read_verilog {}; synth_xilinx -noiopad -flatten {} -top {name}; stat",
         file.display(),

@@ -3,7 +3,7 @@
 //!
 //! Each possible layer becomes a section of the function (`header`), and the conditions of its definition become
 //! branches to the next (`graph`). Layers that may form a cycle, such as tags, are entered through one block that
-//! counts them. [`Store`](weft_ir::program::Store)s write the changes of a chain back (`stores`).
+//! counts them. [`Store`]s write the changes of a chain back (`stores`).
 
 mod graph;
 mod header;

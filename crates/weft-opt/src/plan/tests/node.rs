@@ -66,7 +66,7 @@ impl Node {
     fn send(&mut self, name: &str, deletes: bool, cells: &[Observed]) {
         let word = |at: usize| match cells.get(at) {
             Some(Observed::Word(word)) => *word,
-            other => panic!("{other:?} is no number"),
+            other => panic!("{other:?} is not a number"),
         };
         let rows = self.sent.entry(name.to_owned()).or_default();
         let key = word(0);
@@ -112,7 +112,7 @@ struct Packer {
 
 impl Prepared for Packer {
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
-        let [Arg::Bytes(bytes)] = call.args else { panic!("it takes bytes: {:?}", call.args) };
+        let [Arg::Bytes(bytes)] = call.args else { panic!("the function takes bytes: {:?}", call.args) };
         match (self.packs, bytes.split_first()) {
             (true, _) => {
                 out.push(PACKED);

@@ -90,7 +90,7 @@ fn weaker_effects_are_detected() {
             weaken(&mut known);
             let weak = pairs(&known, &effects(&known), &Context::default());
             let is_it = |other: &&Pair| (other.first, other.second) == (pair.first, pair.second);
-            let weak = weak.iter().find(is_it).expect("all pairs are there");
+            let weak = weak.iter().find(is_it).expect("all pairs are analyzed");
             let levels: Vec<Level> =
                 Level::ALL.into_iter().filter(|l| weak.may_swap(*l) && !pair.may_swap(*l)).collect();
             !levels.is_empty() && case.difference(&order, &levels, &mut Covered::default()).is_some()

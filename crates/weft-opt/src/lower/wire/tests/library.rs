@@ -47,7 +47,10 @@ fn protocols() -> Vec<Protocol> {
 }
 
 fn ethernet(protocols: &[Protocol]) -> ProtocolId {
-    ProtocolId(protocols.iter().position(|protocol| protocol.name == "ethernet").expect("it is there") as u16)
+    ProtocolId(
+        protocols.iter().position(|protocol| protocol.name == "ethernet").expect("the library has Ethernet")
+            as u16,
+    )
 }
 
 #[test]
