@@ -196,7 +196,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     let (n_keys, name) = (usize::from(has("key_file")) + usize::from(has("key_env")), &ast.name.name);
     let fault = match n_keys {
         0 if info.needs_key => Some((
-            "no edge named",
+            "names none",
             "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`",
         )),
         2 => Some(("names two keys", "keep `key_file` or `key_env`")),
