@@ -408,7 +408,7 @@ mod tests {
         };
         assert!(of(weft_schema::FILES_MAX - 1).is_ok());
         let over = of(10 * weft_schema::FILES_MAX);
-        assert!(over.is_err_and(|fault| fault.why.contains("more than 1024 files")));
+        assert!(over.is_err_and(|fault| fault.why.contains("more files than the limit of 1024")));
     }
 
     const ID: &str = "syntax = 'proto3'; package acme; message Id { string value = 1; }";
