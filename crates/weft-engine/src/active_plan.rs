@@ -45,7 +45,8 @@ pub(crate) struct RouteMatch {
 }
 
 impl Engine {
-    /// The route of a call; matched once per header list.
+    /// Returns the route of a call: the first one of its listener whose methods and condition match. The result is
+    /// cached with the header list. An error says why no route fits.
     pub(crate) fn match_route(
         &mut self,
         now: Time,
@@ -84,6 +85,8 @@ impl Engine {
         Err(Refusal::NoRoute)
     }
 
+    /// Runs the condition chain of a route on the headers of a call. True if there is no condition, or if the chain
+    /// forwards.
     fn condition_holds(
         &mut self,
         now: Time,
@@ -136,6 +139,7 @@ impl Engine {
         }
     }
 
+    /// Adds the element counters of a retired chain to the totals that outlive its version.
     fn count_retired(&mut self, retired: &ActiveChain) {
         let program = &retired.chain.program;
         let at = self.retired.iter().position(|(name, _)| *name == program.name).unwrap_or_else(|| {
@@ -151,6 +155,7 @@ impl Engine {
         }
     }
 
+    /// Returns the counters of a running chain, by element.
     fn chain_stats(&self, active: &ActiveChain) -> ChainStats {
         let program = &active.chain.program;
         let counters = active.counters.borrow();
@@ -194,6 +199,7 @@ impl Engine {
 }
 
 impl ActivePlan {
+    /// Returns the active plan of an engine before its first plan: no routes, chains or clusters.
     pub(crate) fn empty() -> Self {
         Self {
             plan: Arc::new(Plan::default()),

@@ -1,4 +1,4 @@
-//! Open calls.
+//! The state of an open call: its caller, its chain, its upstream, and the data held in both directions.
 
 use crate::call_queue::QueueSlot;
 use crate::conn::ConnKey;

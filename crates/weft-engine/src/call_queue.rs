@@ -248,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// The queue of a call's listener, if it has one.
+    /// Returns the queue of the listener at which a call arrived, if the listener has one.
     pub(crate) fn queue_of_listener(&self, key: CallKey) -> Option<u32> {
         if self.queues_of_listeners.is_empty() {
             return None;
@@ -283,7 +283,8 @@ impl Engine {
         weighed != LengthProbe::Done
     }
 
-    /// More of a request has arrived.
+    /// Dispatches a call that waits to learn its request's length, once that length is known. Call this after more of
+    /// the request has arrived.
     pub(crate) fn probe_length_again(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get(key) else { return };
         let is_known =
@@ -358,6 +359,7 @@ impl Engine {
         self.end(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
     }
 
+    /// Returns the counters of all call queues of the current plan on this worker.
     pub(crate) fn call_queue_stats(&self) -> Vec<CallQueueStats> {
         let plan = &self.active.plan;
         let of = |worker_queue: &WorkerQueue| match worker_queue.plan.of {
@@ -413,7 +415,8 @@ impl Engine {
         worker_queue.passed = passed;
     }
 
-    /// The queue's view of a call.
+    /// Describes a call as a packet for its queue program: hashes of flow, peer and method, its class, known length
+    /// and deadline.
     fn describe_call(&self, now: Time, key: CallKey, id: u32) -> Packet {
         let plan = &self.call_queues[&id].plan;
         let call = self.calls.get(key).expect("the caller has the call");
@@ -481,6 +484,7 @@ impl CallQueueStats {
 }
 
 impl WorkerQueue {
+    /// Creates the worker's side of a call queue, empty.
     fn new(plan: &Arc<CallQueue>, now: Time, seed: u64) -> Self {
         Self {
             plan: Arc::clone(plan),
@@ -531,12 +535,14 @@ impl WorkerQueue {
         self.plan.program.fields.contains(&Field::Remaining)
     }
 
+    /// Adds an operation to the recording of the queue, if there is one.
     fn note(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now_ns, event);
         }
     }
 
+    /// Enqueues a call, described as a packet, and records the operation.
     fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.entered(packet, now_ns);
@@ -544,7 +550,8 @@ impl WorkerQueue {
         self.queue.enqueue(packet, now_ns);
     }
 
-    /// A call leaves before its turn.
+    /// Forgets a call that leaves before its turn. Its packet stays in the queue until its turn, or until
+    /// [`Self::remove_ended`].
     fn leave(&mut self, handle: u32, now_ns: u64) {
         self.calls[handle as usize] = None;
         self.counts.taken += 1;
@@ -662,6 +669,7 @@ impl WorkerQueue {
         others > 0 && self.plan.concurrency.is_some_and(is_free)
     }
 
+    /// Stores a call and returns the handle that names it in the queue.
     fn store(&mut self, call: CallKey) -> u32 {
         match self.free.pop() {
             Some(handle) => {
@@ -723,6 +731,7 @@ impl WorkerQueue {
         packets
     }
 
+    /// Returns the counters of this queue on this worker; `of` is the name of its listener or cluster.
     fn stats(&self, of: String) -> CallQueueStats {
         let of_queue = self.queue.counts();
         let queued = of_queue.queued.saturating_sub(self.n_left);
@@ -754,6 +763,7 @@ fn nanos(time: Time) -> u64 {
     time.0.max(0) as u64
 }
 
+/// Creates an empty queue for a plan, with its rate set and its partitions tallied.
 fn queue_of(plan: &CallQueue, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(Arc::clone(&plan.program), Arc::clone(&plan.code), nanos(now), seed);
     queue.set_rate(bits_of(plan));

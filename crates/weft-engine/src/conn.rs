@@ -1,4 +1,4 @@
-//! The connections of an engine.
+//! The state of a connection: its HTTP/2 session, its streams and their calls, and its lifetime limits.
 
 use crate::call::CallKey;
 use crate::pool::{DownReason, EndpointKey};
@@ -128,6 +128,7 @@ pub(crate) enum Side {
 }
 
 impl Conn {
+    /// Creates the record of a new connection.
     pub(crate) fn new(now: Time, h2: Connection, side: Side) -> Self {
         Self {
             h2,

@@ -1,4 +1,4 @@
-//! The end of a call: each call has exactly one.
+//! Ends calls: runs CLOSE, answers the client and releases what the call holds. Each call ends exactly once.
 
 use crate::call::{CallKey, Caller, Leg};
 use crate::engine::Engine;
@@ -39,6 +39,7 @@ pub(crate) enum Answer {
 }
 
 impl Engine {
+    /// Ends a call whose deadline has passed. If the call is a try of a filter, the timeout is TIMEOUT TRY.
     pub(crate) fn deadline_passed(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.deadline = None;
@@ -53,6 +54,7 @@ impl Engine {
         self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by });
     }
 
+    /// Ends a call whose byte stream is not a sequence of gRPC messages, and counts it as refused.
     pub(crate) fn message_fault(&mut self, now: Time, key: CallKey, error: MessageError) {
         let status = match error {
             MessageError::TooLong { .. } => Status::ResourceExhausted,
@@ -224,6 +226,7 @@ impl Engine {
 }
 
 impl End {
+    /// Returns the status that the client sees, or the one that stands for an end without an answer.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Server { trailers, .. } => status_of(trailers),
@@ -233,6 +236,7 @@ impl End {
         }
     }
 
+    /// Returns the trailers of the server, if the server ended the call.
     pub(crate) fn trailers(&self) -> Option<&Rc<Headers>> {
         match self {
             Self::Server { trailers, .. } => Some(trailers),

@@ -319,6 +319,8 @@ impl Engine {
         self.go_away(now, |listener| plan.listener(listener).is_none());
     }
 
+    /// Drains the client connections of all listeners whose name satisfies `is_gone`: sends GOAWAY, and closes each
+    /// after its last call.
     fn go_away(&mut self, now: Time, is_gone: impl Fn(&str) -> bool) {
         let is_meant = |c: &Conn| matches!(&c.side, Side::Downstream { listener, .. } if is_gone(listener));
         let keys: Vec<_> = self.conns.iter().filter(|(_, c)| is_meant(c)).map(|(k, _)| k).collect();
@@ -369,7 +371,8 @@ impl Engine {
         self.after_change(conn.into());
     }
 
-    /// Takes all of the bytes that have arrived.
+    /// Reads the bytes that have arrived on a connection, all of them, and handles their events. The start of an
+    /// incomplete frame is kept until the rest arrives.
     pub fn handle_input(&mut self, now: Time, conn: ConnId, input: &[u8]) {
         self.now = now;
         let key = conn.into();
@@ -424,7 +427,7 @@ impl Engine {
         self.conns.get(conn.into()).map_or(&[], |c| c.h2.output())
     }
 
-    /// The driver has written that many bytes of the output.
+    /// Removes the first `n` bytes of a connection's output, which the driver has written.
     pub fn advance_output(&mut self, conn: ConnId, n: usize) {
         let key = conn.into();
         let Some(state) = self.conns.get_mut(key) else { return };
@@ -546,6 +549,7 @@ impl Engine {
         &self.retired
     }
 
+    /// Handles a timer that has fired. Ignores the EVERY and TIMEOUT timers of earlier plans.
     fn handle_timer(&mut self, now: Time, timer: Timer) {
         match timer {
             Timer::Conn(key) => self.conn_timeout(now, key),
@@ -625,6 +629,7 @@ impl Engine {
         }
     }
 
+    /// Sets the timers of the current plan: EVERY, and the checks for TIMEOUT and EVICT.
     fn set_every_timers(&mut self, now: Time) {
         let active = Rc::clone(&self.active);
         for (chain, active_chain) in active.chains.iter().enumerate() {
@@ -641,7 +646,7 @@ impl Engine {
         }
     }
 
-    /// Runs tasks that are not urgent.
+    /// Runs periodic tasks that are not urgent: sweeps tables, checks memory limits, and retires old plans and pools.
     fn housekeeping(&mut self, now: Time) {
         self.sweep_tables(now);
         self.watch_memory(now);
@@ -649,6 +654,7 @@ impl Engine {
         self.retire_pools(now);
     }
 
+    /// Removes expired rows from the tables of all chains, a few rows of each per call.
     fn sweep_tables(&self, now: Time) {
         // The parts of a chain have the same tables.
         for active in self.active.chains.iter().filter(|active| active.chain.part == 0) {

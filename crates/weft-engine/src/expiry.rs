@@ -1,4 +1,4 @@
-//! Rows that have expired or were evicted: common to the engines for calls and for packets.
+//! Finds rows that have expired or were evicted, for the timeouts of the engines for calls and for packets.
 
 use crate::timers::TICK_NS;
 use weft_core::abi::State;
@@ -30,7 +30,7 @@ pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bo
     }
 }
 
-/// The period of checks for rows that have left a table in this way.
+/// Returns the period of checks for rows that have left a table for this reason.
 pub(crate) fn removal_interval(why: RemovalReason) -> Interval {
     match why {
         RemovalReason::Expired => SWEEP_EVERY,

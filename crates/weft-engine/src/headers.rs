@@ -1,4 +1,4 @@
-//! The header lists that the engine itself makes: answers that do not come from a server.
+//! Builds the header lists that the engine itself sends, and adapts those that it forwards.
 
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ pub(crate) enum Form {
 }
 
 impl ResponseCache {
-    /// The trailers of a call with this status and message.
+    /// Returns the trailers of a call with this status and message.
     pub(crate) fn end(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
         let key = (form, status, message.to_vec());
         if let Some(kept) = self.kept.get(&key) {
@@ -50,7 +50,7 @@ impl ResponseCache {
     }
 }
 
-/// As [`ResponseCache::end`], as a builder.
+/// Builds the trailers of [`ResponseCache::end`] as a builder, so that headers can be added.
 pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> HeadersBuilder {
     let mut builder = HeadersBuilder::new();
     if form == Form::TrailersOnly {
@@ -120,6 +120,7 @@ pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
     })
 }
 
+/// Adds the headers that every gRPC response starts with: the HTTP status and the content type.
 fn begin(mut builder: HeadersBuilder) -> HeadersBuilder {
     push(&mut builder, b":status", b"200");
     push(&mut builder, b"content-type", b"application/grpc");
@@ -130,7 +131,8 @@ fn push(builder: &mut HeadersBuilder, name: &[u8], value: &[u8]) {
     builder.push(name, value).expect("these names and values are valid in HTTP/2");
 }
 
-/// The error of a response that is not gRPC: what a server or proxy meant by its headers.
+/// Returns the gRPC status and message for a response that is not gRPC: what the HTTP status of a server or proxy
+/// means. None if it is gRPC.
 pub(crate) fn fault_of(headers: &Headers) -> Option<(Status, String)> {
     let http = headers.status().unwrap_or(0);
     if http != 200 {

@@ -132,7 +132,7 @@ impl Pool {
             .or_else(|| pick(&|_, endpoint| is_over(endpoint)))
     }
 
-    /// The member to try first.
+    /// Returns the index of the member that balancing tries first.
     fn next_start(&self, call_id: u64) -> usize {
         let n = self.turns.len();
         let turn = match self.cluster.balance {
@@ -145,6 +145,8 @@ impl Pool {
         self.turns[turn] as usize
     }
 
+    /// Picks an endpoint that fits and is not skipped, from member `start` on: the least loaded one, or the first.
+    /// None if none fits.
     #[inline]
     fn pick_of(
         &self,
@@ -181,6 +183,7 @@ fn weights_of(cluster: &Cluster, n_members: usize) -> Vec<u32> {
 }
 
 impl Endpoint {
+    /// Creates an endpoint of a cluster, without connections.
     pub(crate) fn new(cluster: &Arc<Cluster>, address: &Address) -> Self {
         Self {
             cluster: Arc::clone(cluster),
@@ -244,9 +247,9 @@ impl Endpoint {
         self.ready.len() > self.connections_few() as usize
     }
 
-    /// Calls have waited for a stream for a while. If all connections are up, and calls have returned less than half of
-    /// the streams since the last check, the calls are long: allows half as many connections more, up to the cluster's
-    /// maximum.
+    /// Allows more connections to an endpoint at which calls have waited for a stream for a while. If all connections
+    /// are up, and calls have returned less than half of the streams since the last check, the calls are long: allows
+    /// half as many connections more, up to the cluster's maximum.
     pub(crate) fn grow(&mut self) {
         let n_left = self.n_left - core::mem::replace(&mut self.n_left_before, self.n_left);
         let allowed = self.connections_allowed();
@@ -264,6 +267,7 @@ impl Endpoint {
         self.n_grown = (self.ready.len() as u32).saturating_sub(self.connections_few());
     }
 
+    /// Records that a connection is ready, and clears the endpoint's failures.
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
         self.connecting = None;
         self.failures_in_a_row = 0;
@@ -271,7 +275,7 @@ impl Endpoint {
         self.ready.push(conn);
     }
 
-    /// A connection has failed; returns the time of the next attempt.
+    /// Records a failed connection; returns the time of the next attempt.
     pub(crate) fn note_failure(&mut self, now: Time, why: DownReason) -> Time {
         self.connect_failures += 1;
         self.down = Some(why);
@@ -282,7 +286,7 @@ impl Endpoint {
         self.retry_at
     }
 
-    /// Why it has no connection, for messages.
+    /// Says why an endpoint has no connection, for messages. None if it is not known to be down.
     pub(crate) fn why_down(&self) -> Option<String> {
         let name = &self.name;
         Some(match self.down.filter(|_| self.ready.is_empty())? {
@@ -311,6 +315,7 @@ impl Endpoint {
         self.retry_at
     }
 
+    /// Removes a connection from the endpoint.
     pub(crate) fn forget(&mut self, conn: ConnKey) {
         self.ready.retain(|c| *c != conn);
         if self.connecting == Some(conn) {

@@ -35,6 +35,7 @@ impl Refusal {
         }
     }
 
+    /// Returns the answer to a refused stream: an HTTP status, or a gRPC status with a message.
     pub(crate) fn response(self) -> RefusalResponse {
         match self {
             Self::NotPost => RefusalResponse::Http(b"405"),

@@ -549,7 +549,7 @@ impl ControllerRows {
         self.matches.iter_mut().map(build).collect()
     }
 
-    /// Removals of rows that are too old.
+    /// Returns the removals of rows that are too old at `now`. Also brings the ages of both copies in line.
     fn expired(&mut self, table: &Table, now: Time) -> Vec<Change> {
         let (mut changes, mut cursor) = (Vec::new(), 0);
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
@@ -735,7 +735,7 @@ impl<'t> Check<'t> {
         (found.is_some() && self.table.values(found) == *values).then_some(key)
     }
 
-    /// Adds a change if it is possible.
+    /// Adds a change to those to apply, if it is possible.
     fn take(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
@@ -772,6 +772,7 @@ pub fn check_row(table: &Table, values: &[Value]) -> Result<(), ChangeErrorKind>
     check_values(table, values, true)
 }
 
+/// Checks the number and the types of the values of a row, or of a key only. The error names the column.
 fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), ChangeErrorKind> {
     let spec = table.spec();
     let n = spec.key.len() + if is_whole { spec.columns.len() } else { 0 };
@@ -797,7 +798,7 @@ fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), C
     Ok(())
 }
 
-/// An injective encoding of values.
+/// Encodes values injectively, so that keys can be compared as bytes.
 fn bytes_of(values: &[Value]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {

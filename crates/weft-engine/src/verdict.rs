@@ -45,7 +45,7 @@ pub(crate) enum Tuple<'a> {
 }
 
 impl Engine {
-    /// A pass of the request direction; header edits are applied while the headers are held.
+    /// Runs a pass of the request direction, and applies its header edits while the headers are held.
     pub(crate) fn pass_request(
         &mut self,
         now: Time,
@@ -145,7 +145,8 @@ impl Engine {
         MessageOutcome::Ended
     }
 
-    /// The message as the chain reads it, decompressed if necessary. If that fails, it must not pass unread.
+    /// Returns the message as the chain reads it, decompressed if necessary. If that fails, the message must not pass
+    /// unread.
     fn plain_payload<'a>(
         &self,
         key: CallKey,
@@ -279,6 +280,7 @@ impl Engine {
         false
     }
 
+    /// Sets the target of a call from its REDIRECT. False if the target is unknown and the call has ended.
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
         self.pass_scratch.outcome.materialize();
         let Some((pool, endpoint)) = self.active.target(&self.pass_scratch.outcome.text) else {
@@ -295,6 +297,7 @@ impl Engine {
         true
     }
 
+    /// Returns the answer to an ABORT: its status and text, with the headers that the program has set.
     fn abort_answer(&self, active: &ActiveChain, status: Status) -> Answer {
         let outcome = &self.pass_scratch.outcome;
         let answers = outcome.edits.iter().filter_map(|edit| match edit.target {
@@ -316,7 +319,7 @@ impl Engine {
         }
     }
 
-    /// The message of a REPLY, with its prefix.
+    /// Builds the message of a REPLY, with its prefix; an error is the text of the failure.
     fn reply(&self, key: CallKey, active: &ActiveChain) -> Result<Vec<u8>, Vec<u8>> {
         let call = self.calls.get(key).expect("the caller has the call");
         let outcome = &self.pass_scratch.outcome;

@@ -60,6 +60,7 @@ pub fn text(bytes: io::Result<Vec<u8>>) -> io::Result<String> {
     String::from_utf8(bytes?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Returns the error of a file with more than `bytes_max` bytes.
 fn too_large(bytes_max: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::FileTooLarge,
@@ -67,6 +68,7 @@ fn too_large(bytes_max: u64) -> io::Error {
     )
 }
 
+/// Names a kind of file that is not a regular one, for messages.
 fn name(kind: std::fs::FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a folder",

@@ -1,4 +1,4 @@
-//! Huge pages for tables with many rows.
+//! Allocates the memory of large tables on huge pages.
 
 #![expect(unsafe_code, reason = "memory that is zeros without having been written, and a system call")]
 
@@ -18,7 +18,7 @@ pub fn ask_for_huge_pages() {
     weft_core::table::set_block_source(BlockSource { block, prefault: soon });
 }
 
-/// Allocates zeroed words. Words that are never written are not resident.
+/// Allocates zeroed words, on huge pages where possible. Words that are never written are not resident.
 fn block(words: usize) -> Box<[AtomicU64]> {
     let layout = Layout::array::<AtomicU64>(words).expect("a table's size is limited");
     assert!(layout.size() > 0, "a block has at least one word");
@@ -43,7 +43,7 @@ const WAITING_MAX: usize = 64;
 /// Start and length of memory in bytes.
 type Range = (usize, usize);
 
-/// Makes a background thread populate memory.
+/// Requests a background thread to populate memory. The request is dropped if too many wait.
 fn soon(words: &[AtomicU64]) {
     static WAITING: OnceLock<Option<SyncSender<Range>>> = OnceLock::new();
     let waiting = WAITING.get_or_init(|| {
@@ -56,6 +56,7 @@ fn soon(words: &[AtomicU64]) {
     }
 }
 
+/// Populates the requested ranges, as the background thread.
 fn populate(ranges: &Receiver<Range>) {
     // The thread may be older than the node's own reduction. If that fails, the node reports it.
     let _ = privileges::reduce(KeptCapabilities::Nothing);

@@ -169,6 +169,7 @@ struct Socket {
 }
 
 impl Worker {
+    /// Creates a worker that runs `plan`; `peers` are the mailboxes of all workers.
     pub(crate) fn new(
         config: Config,
         plan: Arc<Plan>,
@@ -281,6 +282,7 @@ impl Worker {
         self.poll.poll(events, longest)
     }
 
+    /// Returns how long the worker may sleep: until the next timer, retry or deadline. None if there is none.
     fn wait_max(&self) -> Option<Duration> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
@@ -299,6 +301,7 @@ impl Worker {
 
     // ---- sockets ----
 
+    /// Handles an event of a socket: the result of connecting, then writes and reads.
     fn ready(&mut self, now: Time, index: usize, event: &Event) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if socket.is_connecting {
@@ -319,6 +322,7 @@ impl Worker {
         }
     }
 
+    /// Reads from a connection, a limited number of times per turn, and gives the bytes to the engine.
     fn read(&mut self, now: Time, index: usize) {
         for _ in 0..READS_A_TURN {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
@@ -349,6 +353,7 @@ impl Worker {
         matches!(self.sockets.get(index), Some(Some(socket)) if socket.is_read_closed)
     }
 
+    /// Writes a connection's output until the socket or the output is exhausted.
     fn write(&mut self, now: Time, index: usize) {
         loop {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
@@ -378,7 +383,7 @@ impl Worker {
         self.engine.handle_closed(now, socket.conn, reason);
     }
 
-    /// A connection that the engine has closed has nothing left to write. It is closed once the peer has closed, too:
+    /// Shuts down writing on a connection that the engine has closed. It is closed once the peer has closed, too:
     /// with unread bytes the system would reset the connection, and the peer would lose our last ones.
     fn end_output(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
@@ -390,6 +395,7 @@ impl Worker {
         }
     }
 
+    /// Removes the socket of a connection or an attempt, and frees its index.
     fn forget(&mut self, index: usize) -> Option<Socket> {
         let mut socket = self.sockets.get_mut(index)?.take()?;
         // Closing the descriptor would deregister it, too; this keeps mio's records consistent.
@@ -448,6 +454,7 @@ impl Worker {
         }
     }
 
+    /// Carries out an action of the engine: connects, closes, wakes other workers or aborts.
     fn act(&mut self, now: Time, action: Action) {
         match action {
             Action::Connect { conn, address } => {
@@ -486,7 +493,7 @@ impl Worker {
 
     // ---- connecting ----
 
-    /// The addresses of an endpoint, in the order of attempts.
+    /// Returns the addresses of an endpoint, in the order of attempts.
     fn addresses_of(&self, endpoint: &Address) -> Vec<Address> {
         match endpoint {
             Address::Name(name) => {
@@ -496,6 +503,7 @@ impl Worker {
         }
     }
 
+    /// Starts the connection attempts that are due.
     fn run_races(&mut self, now: Time) {
         let is_due = |race: &Race| race.poll_timeout().is_some_and(|at| at <= now);
         let due: Vec<ConnId> =
@@ -529,7 +537,7 @@ impl Worker {
         }
     }
 
-    /// An attempt has failed: tries the next address.
+    /// Handles a failed connection attempt: tries the next address.
     fn lose_attempt(&mut self, now: Time, index: usize, error: &io::Error) {
         let Some(socket) = self.forget(index) else { return };
         if let Some(endpoint) = &socket.endpoint {
@@ -541,7 +549,7 @@ impl Worker {
         self.run_race(now, socket.conn);
     }
 
-    /// An attempt has succeeded: drops the others, and moves its address to the front.
+    /// Handles a successful connection attempt: drops the others, and moves its address to the front.
     fn win_race(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         socket.is_connecting = false;
@@ -574,7 +582,7 @@ impl Worker {
         self.connect_errors.insert(endpoint.to_string(), error.to_string());
     }
 
-    /// Names have new addresses: connections to removed addresses take no further calls.
+    /// Applies new addresses of names: connections to removed addresses take no further calls.
     fn apply_names(&mut self, now: Time, names: &Names) {
         self.names = names.iter().map(|(name, found)| (name.clone(), found.addresses.clone())).collect();
         let mut moved = Vec::new();
@@ -598,6 +606,7 @@ impl Worker {
 
     // ---- accepting ----
 
+    /// Accepts connections of a listener, a limited number per turn, and distributes them to the workers round-robin.
     fn accept(&mut self, at: usize) {
         for _ in 0..ACCEPTS_A_TURN {
             let Some(Some((name, socket))) = self.listeners.get(at) else { return };
@@ -631,6 +640,7 @@ impl Worker {
         }
     }
 
+    /// Accepts connections again, if the time after a lack of descriptors is over.
     fn retry_accept(&mut self) {
         if self.accept_again.is_some_and(|at| at <= Instant::now()) {
             self.accept_again = None;
@@ -640,7 +650,7 @@ impl Worker {
 
     // ---- mail ----
 
-    /// Returns false if all senders are gone.
+    /// Handles all mail. Returns false if all senders are gone.
     fn read_mail(&mut self, now: Time) -> bool {
         loop {
             match self.mail.try_recv() {
@@ -651,6 +661,7 @@ impl Worker {
         }
     }
 
+    /// Handles one message from the node or from another worker.
     fn handle_mail(&mut self, now: Time, mail: Mail) {
         match mail {
             Mail::Accepted { stream, listener, peer } => {
@@ -741,6 +752,7 @@ impl Worker {
         }
     }
 
+    /// Renames listeners (from, to), here and in the engine.
     fn rename_listeners(&mut self, renamed: &[(String, String)]) {
         self.engine.rename_listeners(renamed);
         for (name, _) in self.listeners.iter_mut().flatten() {
@@ -765,6 +777,7 @@ impl Worker {
         self.stop_at.is_some() || self.gone_at.is_some()
     }
 
+    /// Whether the worker is stopping, and has finished its calls, connections and rows, or has run out of time.
     fn has_stopped(&self) -> bool {
         let is_idle = self.engine.clients_open() == 0 && self.engine.calls_open() == 0;
         let is_late = self.gone_at.is_some_and(|at| Instant::now() >= at);
@@ -773,6 +786,8 @@ impl Worker {
 
     // ---- rows ----
 
+    /// Sends the sink rows to the writer, if they are due or the worker is stopping. Counts them as lost if the
+    /// writer is behind.
     fn send_rows(&mut self, now: Time) {
         let n = self.engine.rows().len();
         if n == 0 {

@@ -250,6 +250,7 @@ fn id_of(found: &Metadata) -> FileId {
 }
 
 impl Target {
+    /// Opens a file for appending; completes a last line that a stop has cut. A failure is kept, and retried later.
     fn open(path: &str) -> Self {
         let open = || {
             let file = OpenOptions::new().create(true).append(true).mode(SINK_MODE).open(path)?;
@@ -302,6 +303,7 @@ impl Target {
         self.note_outcome(flushed)
     }
 
+    /// Handles the result of a write: after a failure, returns the number of buffered rows, which are lost.
     fn note_outcome(&mut self, outcome: io::Result<()>) -> u64 {
         let Err(error) = outcome else { return 0 };
         match core::mem::replace(self, Self::failed(&error)) {
@@ -316,6 +318,7 @@ impl Target {
 }
 
 impl Files {
+    /// Writes batches until all senders are gone, and flushes the files at regular intervals.
     fn run(&mut self, incoming: &Receiver<Batch>, spares: &[SyncSender<Batch>]) {
         let mut turn = 0;
         let mut flush_at = Instant::now() + FLUSH_EVERY;
@@ -337,6 +340,7 @@ impl Files {
         }
     }
 
+    /// Writes the rows of a batch to their targets: standard output, files, metrics and tables.
     fn write(&mut self, batch: &Batch) {
         let mut stdout = io::stdout().lock();
         for row in batch.rows() {
@@ -365,6 +369,7 @@ impl Files {
         }
     }
 
+    /// Appends the formatted line to a file; opens the file if necessary.
     fn append(&mut self, path: &str) {
         if self.targets.get(path).is_none_or(Target::is_retry_due) {
             self.targets.insert(path.to_owned(), Target::open(path));
@@ -374,7 +379,7 @@ impl Files {
         }
     }
 
-    /// Each number is a series of its own; the bytes columns are labels of all of them.
+    /// Sets a metric for each number of a row; the row's bytes columns are the labels.
     fn note_metrics(&mut self, row: &Row<'_>) {
         let columns = &row.sink.columns;
         let mut labels = Vec::new();
@@ -405,6 +410,7 @@ impl Files {
         }
     }
 
+    /// Flushes all files, opens rotated ones again, and updates the list of failed files.
     fn flush(&mut self) {
         let _ = io::stdout().flush();
         for (path, target) in &mut self.targets {
@@ -500,6 +506,7 @@ fn write_json(out: &mut Vec<u8>, row: &Row<'_>) {
     out.extend_from_slice(b"}\n");
 }
 
+/// Writes the name of a JSON member, with a comma in front if it is not the first.
 fn write_name(out: &mut Vec<u8>, name: &str) {
     if !out.ends_with(b"{") {
         out.push(b',');
@@ -508,6 +515,7 @@ fn write_name(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
+/// Writes a value as JSON, in the form of its type.
 fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
     match (value, ty) {
         (CellValue::Null, _) => out.extend_from_slice(b"null"),

@@ -115,6 +115,7 @@ impl Engine {
         }
     }
 
+    /// Runs the check of a call's current stage.
     fn pass_stage(&mut self, now: Time, key: CallKey) -> Step {
         let Some(filtered) = self.filtered_mut(key) else { return Step::Wait };
         let active = Rc::clone(&filtered.filter);
@@ -128,6 +129,8 @@ impl Engine {
         }
     }
 
+    /// RELIABILITY AT LEAST ONCE: admits the first call with an id. Later ones wait for its result or get the kept
+    /// answer.
     fn pass_once(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
             (&active.filter.state.call_ids, active.policies().once)
@@ -162,6 +165,8 @@ impl Engine {
         }
     }
 
+    /// ORDER: admits a call if it is first in the queue of its key; otherwise it waits, or is refused if too many
+    /// wait.
     fn pass_order(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let (Some(orders), Some(order)) = (&active.filter.state.orders, active.policies().order) else {
             return Step::On;
@@ -188,6 +193,8 @@ impl Engine {
         self.wait_for_others(now, key, active, at, Some(ticket))
     }
 
+    /// RATE: admits a call at its time in the schedule of its key. It waits until then, or is refused if too many
+    /// wait.
     fn pass_rate(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let Some(rate) = active.policies().rate else { return Step::On };
         let state = &active.filter.state;
@@ -207,7 +214,7 @@ impl Engine {
         }
     }
 
-    /// Counts a call that waits for others. False if there are too many.
+    /// Counts a call that waits for other calls. False if `max` calls wait already.
     fn may_wait_for_others(&mut self, key: CallKey, active: &ActiveFilter, max: u32) -> bool {
         let fits = active.filter.state.note_waiting(WaitKind::ForOthers, true, max);
         let filtered = self.filtered_mut(key).expect("the caller has looked");
@@ -215,6 +222,8 @@ impl Engine {
         fits
     }
 
+    /// Appends a call to the waiters of `at`, a hash of what it waits for. Checks them at once, since another worker
+    /// may have finished meanwhile.
     fn wait_for_others(
         &mut self,
         now: Time,
@@ -230,7 +239,7 @@ impl Engine {
         Step::Wait
     }
 
-    /// A call waits, before this check.
+    /// Counts a call that waits. Afterwards it continues with stage `next`, or repeats the check of its id.
     fn note_waits(&mut self, key: CallKey, next: Stage) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.filter.count(|c| c.waited += 1);
@@ -240,14 +249,14 @@ impl Engine {
         }
     }
 
-    /// The wait of a call is over.
+    /// Ends the wait of a call and continues its checks.
     fn end_wait(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.end_waiting();
         self.admit(now, key);
     }
 
-    /// The timer of a waiting call has fired: its turn, or its next try.
+    /// Continues a waiting call whose timer has fired: it is its turn in the schedule, or the time of its next try.
     pub(crate) fn turn_timeout(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.turn = None;
@@ -258,7 +267,7 @@ impl Engine {
         }
     }
 
-    /// Other workers may have freed what calls of this one wait for.
+    /// Checks the waiting calls again: another worker may have freed what they wait for.
     pub fn handle_wake(&mut self, now: Time) {
         let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
         all.into_iter().for_each(|at| self.wake(now, at));
@@ -266,7 +275,7 @@ impl Engine {
         self.run_pending(now);
     }
 
-    /// Continues with calls whose wait is over.
+    /// Schedules the admission of calls that wait for `at`, in order, up to the first that must still wait.
     fn wake(&mut self, now: Time, at: (u32, u64)) {
         let Some(mut queue) = self.waiters.0.remove(&at) else { return };
         while let Some(first) = queue.front() {
@@ -292,6 +301,8 @@ impl Engine {
         }
     }
 
+    /// Whether a call with this id no longer needs to wait: the first call with the id is over, or the waiting call
+    /// is gone.
     fn is_settled(&self, now: Time, call: CallKey, known: &super::once::CallIds) -> bool {
         let Some(filtered) = self.calls.get(call).and_then(|call| call.filtered.as_ref()) else {
             return true;
@@ -317,6 +328,7 @@ impl Engine {
         }
     }
 
+    /// Ends a call that its filter refuses, with this status and reason, and counts it.
     pub(super) fn refuse_call(&mut self, now: Time, key: CallKey, status: Status, why: &str) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.filter.count(|c| c.refused += 1);
@@ -368,7 +380,7 @@ impl Engine {
         }
     }
 
-    /// Wakes calls that may wait for this, on this worker and on others.
+    /// Wakes the calls that wait for `at` on this worker and on others.
     fn wake_all(&mut self, now: Time, active: &ActiveFilter, at: u64) {
         self.wake(now, (active.filter.id, at));
         if self.config.workers > 1 && active.filter.state.waiting(WaitKind::ForOthers) > 0 {
@@ -382,6 +394,7 @@ impl Engine {
 }
 
 impl FilteredCall {
+    /// CIRCUIT: admits a call if the breaker is closed, or if it lets probes pass.
     fn pass_circuit(&mut self, now: Time) -> Step {
         let Some(circuit) = self.filter.policies().circuit else { return Step::On };
         match self.filter.filter.state.breaker(|breaker| breaker.enter(now, &circuit)) {
@@ -394,6 +407,7 @@ impl FilteredCall {
         }
     }
 
+    /// CONGESTION: admits a call if the adaptive limit allows one more in flight.
     fn pass_congestion(&mut self) -> Step {
         let Some(congestion) = self.filter.policies().congestion else { return Step::On };
         if !self.filter.filter.state.limit(|limit| limit.enter(&congestion)) {
@@ -403,6 +417,7 @@ impl FilteredCall {
         Step::On
     }
 
+    /// Ends the wait of this call, if it waits: it no longer counts as waiting.
     pub(super) fn end_waiting(&mut self) {
         if let Some(waits) = self.admission.waits.take() {
             self.filter.filter.state.note_waiting(waits, false, 0);
@@ -425,6 +440,7 @@ pub(crate) enum DeferredAction {
     Drop(CallKey, Rc<str>, u32),
 }
 
+/// Classifies the end of a call for CONGESTION: congested if its status is among `errors`, otherwise its duration.
 fn sample(errors: StatusSet, status: Option<Status>, took: weft_core::Interval) -> Sample {
     match status {
         None => Sample::None,

@@ -25,7 +25,7 @@ impl Spent {
         self.calls = self.calls.saturating_add(1);
     }
 
-    /// Whether the budget allows one more try; spends it then.
+    /// Spends the budget for one more try, if it has room. False if not.
     pub(super) fn take(&mut self, now: Time, budget: &Budget) -> bool {
         self.turn(now);
         let left = 1.0 - ((now - self.began).0 as f64 / WINDOW.0 as f64).clamp(0.0, 1.0);
@@ -37,6 +37,7 @@ impl Spent {
         has_room
     }
 
+    /// Starts a new window if the current one is over, and keeps the counts of the one before.
     fn turn(&mut self, now: Time) {
         let age = now - self.began;
         if age >= WINDOW {

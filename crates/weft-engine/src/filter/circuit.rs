@@ -57,6 +57,7 @@ pub(super) enum Rejection {
 }
 
 impl Breaker {
+    /// Admits a call, as an ordinary one or as a probe of the half-open breaker. An error says why not.
     pub(super) fn enter(&mut self, now: Time, circuit: &Circuit) -> Result<PassKind, Rejection> {
         if self.phase == Phase::Open && now - self.opened >= circuit.open_for {
             (self.phase, self.probes, self.probes_good) = (Phase::HalfOpen, 0, 0);
@@ -95,6 +96,8 @@ impl Breaker {
         self.in_flight
     }
 
+    /// Counts the result of a probe: closes the breaker after enough good ones, opens it after an error. True if it
+    /// opened.
     fn probed(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         self.probes = self.probes.saturating_sub(1);
         match ended {
@@ -110,6 +113,8 @@ impl Breaker {
         }
     }
 
+    /// Counts the result of an ordinary call. True if the breaker opened: too many errors in a row, or too many in
+    /// the window.
     fn count(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         if ended == CallResult::Unknown {
             return false;
@@ -136,6 +141,7 @@ impl Breaker {
 }
 
 impl Word for Phase {
+    /// Reads a phase from a shared word.
     fn from_word(word: u64) -> Self {
         match word {
             1 => Self::Open,

@@ -39,7 +39,7 @@ pub(super) enum Sample {
 }
 
 impl Limit {
-    /// Admits a call, if the limit allows one more.
+    /// Admits a call, if the limit allows one more in flight. False if not.
     pub(super) fn enter(&mut self, congestion: &Congestion) -> bool {
         if self.limit == 0.0 {
             self.limit = f64::from(congestion.start);
@@ -50,7 +50,7 @@ impl Limit {
         may_go
     }
 
-    /// A call has ended that was sent at `sent`.
+    /// Counts the end of a call that was sent at `sent`, and adapts the limit to the sample.
     pub(super) fn leave(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
         // If the limit was hardly used, a good call does not show that it may grow.
         let is_used = f64::from(self.in_flight) * 2.0 >= self.limit;
@@ -82,7 +82,8 @@ impl Limit {
         self.in_flight
     }
 
-    /// Once for all calls that were in flight together: they met the same congestion.
+    /// Multiplies the limit by `backoff`, once for all calls that were in flight together: they met the same
+    /// congestion.
     fn fall(&mut self, now: Time, sent: Time, backoff: f64) {
         if sent >= self.fell {
             self.limit *= backoff;
@@ -90,6 +91,8 @@ impl Limit {
         }
     }
 
+    /// Adapts the limit to the duration of a call: it shrinks as calls take longer than the long-term mean.
+    /// `is_used`: at least half of the limit was in use; otherwise the limit stays.
     fn follow(&mut self, tolerance: f64, took: Interval, is_used: bool) {
         let took = (took.0 as f64).max(1.0);
         self.mean_ns = match self.mean_ns {

@@ -41,6 +41,7 @@ const ANSWERED_AT_LENGTH: u64 = 2;
 impl CallIds {
     pub(super) const COLUMNS: [&'static str; 2] = ["state", "answer"];
 
+    /// Creates the view of the table of call ids.
     pub(super) fn new(rows: Arc<Table>) -> Self {
         let [state, answer] =
             Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
@@ -85,7 +86,7 @@ impl CallIds {
         self.with(now, id, |row| row.is_none_or(|row| self.rows.word(row, self.state) != UNDER_WAY))
     }
 
-    /// Keeps the answer of a call.
+    /// Keeps the answer of the call with an id, for later calls with the same id.
     pub(super) fn keep(&self, now: Time, id: &[u8], answer: &[u8]) {
         self.with(now, id, |row| {
             let Some(row) = row else { return };
@@ -95,7 +96,7 @@ impl CallIds {
         });
     }
 
-    /// The call had no effect: the next one with its id is the first again.
+    /// Forgets an id whose call had no effect: the next call with the id is the first again.
     pub(super) fn forget(&self, now: Time, id: &[u8]) {
         self.with(now, id, |row| {
             if let Some(row) = row.filter(|row| self.rows.word(*row, self.state) == UNDER_WAY) {

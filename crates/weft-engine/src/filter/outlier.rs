@@ -24,6 +24,7 @@ pub(crate) struct Ejections {
 impl Ejections {
     pub(super) const COLUMNS: [&'static str; 3] = ["errors", "times", "until"];
 
+    /// Creates the view of the table of endpoints.
     pub(super) fn new(rows: Arc<Table>) -> Self {
         let [errors, times, until] =
             Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
@@ -37,8 +38,8 @@ impl Ejections {
         })
     }
 
-    /// A call to an endpoint has ended. True if the endpoint is ejected now; `may_eject` limits the number of ejected
-    /// ones.
+    /// Counts the result of a call to an endpoint. True if the endpoint is ejected now; `may_eject` limits the number
+    /// of ejected ones.
     pub(super) fn note(
         &self,
         now: Time,
@@ -70,6 +71,7 @@ impl Ejections {
         is_over && may_eject() && self.eject(now, outlier, endpoint)
     }
 
+    /// Ejects an endpoint, for longer each time. False if it has no row.
     fn eject(&self, now: Time, outlier: &Outlier, endpoint: u64) -> bool {
         self.with(now, endpoint, |row| {
             let Some(row) = row else { return false };

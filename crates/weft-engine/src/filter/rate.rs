@@ -16,8 +16,8 @@ pub(super) enum RateDecision {
     Refused,
 }
 
-/// Takes a turn. `expected` is the time of the next call at an even rate, and is advanced. A new key may have any time
-/// in the past.
+/// Reserves the next time of the schedule for a call: now, later, or refused. `expected` is the time of the next call
+/// at an even rate, and is advanced. A new key may have any time in the past.
 pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> RateDecision {
     let step = Interval((1e9 / rate.per_second) as i64);
     let lead = Interval((1e9 / rate.per_second * (rate.burst - 1.0)) as i64);

@@ -59,7 +59,7 @@ pub(crate) struct EndpointConstraints {
     pub(crate) tried: Vec<EndpointKey>,
 }
 
-/// What happens to a call after a try has ended.
+/// How a call continues after a try has ended.
 enum NextStep {
     /// This try's answer is the call's.
     Win,
@@ -78,7 +78,8 @@ impl Try {
 }
 
 impl Engine {
-    /// Bytes of the request, from the elements in front of the filter.
+    /// Handles bytes of the request from the elements in front of the filter: keeps them if the call may be sent more
+    /// than once, otherwise forwards them to the try.
     pub(crate) fn filter_request(&mut self, now: Time, key: CallKey, data: &[u8], end: bool) {
         let Some(call) = self.calls.get(key) else { return };
         let bytes_max = call.request.deframer.limit() as usize + HEADER_BYTES;
@@ -101,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Starts to send an admitted call.
+    /// Starts the first try of an admitted call.
     pub(super) fn begin_tries(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         if filtered.n_tries == 0 {
@@ -110,6 +111,7 @@ impl Engine {
         }
     }
 
+    /// Starts a try: creates its call, gives it the request as far as it has arrived, and sets the hedge timer.
     pub(super) fn begin_try(&mut self, now: Time, key: CallKey) {
         let Some(child) = self.make_try(now, key) else { return };
         let Some(filtered) = self.filtered_mut(key) else { return };
@@ -130,7 +132,7 @@ impl Engine {
         self.set_hedge_timer(now, key);
     }
 
-    /// Creates the call of a try, and its entry among the tries.
+    /// Creates the call of a try and its entry among the tries. None if the call is gone or no longer at a filter.
     fn make_try(&mut self, now: Time, key: CallKey) -> Option<CallKey> {
         let call = self.calls.get(key)?;
         let filtered = call.filtered.as_ref()?;
@@ -200,7 +202,7 @@ impl Engine {
 
     // ---- responses ----
 
-    /// Response headers of a try.
+    /// Handles the response headers of a try.
     pub(crate) fn try_begun(&mut self, now: Time, key: CallKey, child: CallKey, headers: Rc<Headers>) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -213,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// Response bytes of a try.
+    /// Handles response bytes of a try.
     pub(crate) fn try_data(&mut self, now: Time, key: CallKey, child: CallKey, prefix: &[u8], data: &[u8]) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let bytes_max = call.response.deframer.limit() as usize + HEADER_BYTES;
@@ -237,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// A try has ended.
+    /// Handles the end of a try: decides whether its answer is the call's, or another try starts.
     pub(crate) fn try_ended(
         &mut self,
         now: Time,
@@ -284,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// What happens to a call after this result of a try.
+    /// Decides how the call continues after this result of a try.
     fn next_after(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
         let seed = self.config.seed;
         let Some(call) = self.calls.get(key) else { return NextStep::Win };
@@ -322,7 +324,7 @@ impl Engine {
         )
     }
 
-    /// A stream's try has produced its first message: the other tries are cancelled.
+    /// Makes a try the winner, after a stream's first message, and cancels the other tries.
     fn commit(&mut self, now: Time, key: CallKey, child: CallKey) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -340,7 +342,7 @@ impl Engine {
         self.hand_on(now, key, answered);
     }
 
-    /// The answer of an ended try becomes the call's.
+    /// Makes the result of an ended try the call's: cancels the other tries, passes the answer on and ends the call.
     fn win(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let others: Vec<CallKey> = filtered.tries().collect();
@@ -352,6 +354,7 @@ impl Engine {
         self.finish(now, key, ending);
     }
 
+    /// Passes the headers and the data of a try's response to the elements in front of the filter.
     fn hand_on(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
         if let Some(headers) = answered.headers {
             self.response_begun(now, key, headers);
@@ -361,7 +364,7 @@ impl Engine {
         }
     }
 
-    /// Ends a call for the elements in front of its filter.
+    /// Ends a call for the elements in front of its filter, with this result.
     fn finish(&mut self, now: Time, key: CallKey, ending: TryResult) {
         let Some(mut filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.take()) else {
             return;
@@ -395,9 +398,9 @@ impl Engine {
         tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
     }
 
-    /// RELIABILITY AT LEAST ONCE: a call that was sent continues without its caller. Otherwise the caller would repeat
-    /// it while the first takes effect. A call without chain and caller takes its place at the filter. Its time is
-    /// TIMEOUT TOTAL, or else the time for which its answer would be kept.
+    /// RELIABILITY AT LEAST ONCE: continues a call that was sent without its caller. Otherwise the caller would
+    /// repeat it while the first takes effect. A call without chain and caller replaces it at the filter. Its time
+    /// limit is TIMEOUT TOTAL, or else the time for which its answer would be kept.
     fn detach(&mut self, now: Time, call: &Call, mut filtered: Box<FilteredCall>) {
         filtered.end_waiting();
         for timer in
@@ -436,7 +439,7 @@ impl Engine {
 
     // ---- time ----
 
-    /// TIMEOUT TOTAL has passed.
+    /// Ends a call whose TIMEOUT TOTAL has passed.
     pub(crate) fn total_passed(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.total = None;
@@ -447,6 +450,7 @@ impl Engine {
         self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
     }
 
+    /// Sets the timer for the next extra try of HEDGE, unless one is set, a try has won, or all extra tries are made.
     fn set_hedge_timer(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let Some(hedge) = filtered.filter.policies().hedge else { return };
@@ -457,7 +461,7 @@ impl Engine {
         self.filtered_mut(key).expect("it was there above").hedge = Some(timer);
     }
 
-    /// No try has answered yet: starts another one.
+    /// Starts an extra try, because no try has answered within the HEDGE time.
     pub(crate) fn hedge_passed(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.hedge = None;
@@ -474,7 +478,8 @@ impl Engine {
 
     // ---- state of filters ----
 
-    /// OUTLIER counts what endpoints do, not what elements on the way decide.
+    /// Counts the result of a try for OUTLIER, if the endpoint caused it. Results of elements on the way do not
+    /// count.
     fn note_endpoint(
         &mut self,
         now: Time,
@@ -503,7 +508,7 @@ impl Engine {
         active.count(|c| c.ejected += u64::from(ejected));
     }
 
-    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be retried.
+    /// Keeps an answer that will not be retried, for later calls with the same id (RELIABILITY AT LEAST ONCE).
     fn keep_answer(&mut self, now: Time, key: CallKey, ending: &TryResult) {
         let Some(filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.as_mut()) else { return };
         let active = Rc::clone(&filtered.filter);
@@ -520,7 +525,7 @@ impl Engine {
         }
     }
 
-    /// Answers a call like an earlier one with its id.
+    /// Answers a call with the kept answer of an earlier call with its id.
     pub(super) fn repeat_answer(&mut self, now: Time, key: CallKey, answer: &[u8]) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let name = Rc::clone(&filtered.filter.name);
@@ -540,7 +545,7 @@ impl EndpointConstraints {
 }
 
 impl TryResult {
-    /// The encoding that [`TryResult::from_bytes`] reads: the message, then the headers, then the trailers.
+    /// Encodes a result for [`TryResult::from_bytes`]: the message, then the headers, then the trailers.
     fn to_bytes(&self, answers: &mut crate::headers::ResponseCache) -> Vec<u8> {
         let (headers, data, trailers) = match &self.end {
             End::Here { answer: Answer::Reply(message), .. } => {
@@ -562,6 +567,7 @@ impl TryResult {
         bytes
     }
 
+    /// Decodes a kept answer. None if the bytes are malformed.
     fn from_bytes(mut bytes: &[u8], by: &Rc<str>) -> Option<Self> {
         let data = take(&mut bytes)?.to_vec();
         let headers = take_headers(&mut bytes)?;
@@ -576,6 +582,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Splits a length-prefixed byte string off the front. None if the bytes are too short.
 fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -583,7 +590,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// A header list, None within if it is empty.
+/// Splits a header list off the front: `Some(None)` if it is empty, None if the bytes are malformed.
 fn take_headers(bytes: &mut &[u8]) -> Option<Option<Rc<Headers>>> {
     let mut fields = take(bytes)?;
     if fields.is_empty() {
@@ -602,6 +609,7 @@ fn parse_pushback(value: &[u8]) -> Option<Interval> {
     u32::try_from(millis).ok().map(|millis| Interval::from_millis(i64::from(millis)))
 }
 
+/// Whether a budget, if there is one, allows one more try. Counts the try as over budget if not.
 fn within_budget<B>(active: &ActiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
     let has_room = budget.is_none_or(|budget| take(&budget));
     if !has_room {
@@ -610,7 +618,8 @@ fn within_budget<B>(active: &ActiveFilter, budget: Option<B>, take: impl FnOnce(
     has_room
 }
 
-/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs can be replayed.
+/// Returns the wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs can be
+/// replayed.
 fn wait_before(retry: &Retry, nth: u32, draw: u64) -> Interval {
     let Backoff { first, max, jitter_percent } = retry.backoff;
     let plain = first.0.saturating_mul(1 << nth.min(30)).min(max.0);

@@ -1,4 +1,4 @@
-//! Active chains of a worker, and the first phase of a batch: which chain a frame takes, and its slots.
+//! The active chains of a packet worker, and the first phase of a batch: finds the chain and the slots of each frame.
 
 use super::fragments::{Fragment, FragmentInfo, LinkFraming, Tunnel};
 use super::hold::{Tail, holds};
@@ -176,6 +176,8 @@ pub(super) struct ParseOutput<'a> {
 }
 
 impl Code {
+    /// Compiles the code of a program: its parser, its elements in one part or in stages, and the facts that the
+    /// engine needs per frame.
     pub(super) fn compile(
         version: u64,
         program: &Arc<ChainProgram>,
@@ -247,7 +249,7 @@ impl Code {
         })
     }
 
-    /// Adds the user metadata that a pass has set on its frame.
+    /// Copies the user metadata that a pass has set to `user_metadata`.
     pub(super) fn record_user_metadata(&self, edits: &[TupleEdit], user_metadata: &mut UserMetadata) {
         for edit in edits {
             let is_it = |(input, _): &&(usize, usize)| edit.target == EditTarget::Input(*input as u16);
@@ -272,7 +274,8 @@ impl Code {
         self.complete(cx, batch, nth)
     }
 
-    /// Adds the engine's inputs to frame `nth` of the batch, which has been parsed. `Err` as for [`Code::parse`].
+    /// Adds the engine's inputs to frame `nth` of the batch, which has been parsed, and those that a later fragment
+    /// inherits. `Err` as for [`Code::parse`].
     #[inline]
     fn complete(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
         for &(at, meta) in &self.metas {
@@ -331,7 +334,8 @@ impl Code {
         self.depth_of(cx.given, cx.present, frame, known, |_| true).is_some()
     }
 
-    /// The number of tunnels, greater than `known`, around a packet that is such a fragment.
+    /// Returns the number of tunnels, greater than `known`, around a packet for whose fragment `is_it` is true. None
+    /// if there is none.
     fn depth_of(
         &self,
         slots: &[Slot],
@@ -485,6 +489,7 @@ impl Code {
         Ok((slots, present))
     }
 
+    /// Returns the slot of a frame's metadata input. None if the input has no slot or belongs to calls.
     #[inline]
     fn meta(&self, meta: Meta, batch: &ArrivedBatch<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
@@ -558,6 +563,7 @@ impl ActivePacketChain {
         swap.apply(&mut self.condition.state);
     }
 
+    /// Copies the counters of the version before to this one, for elements and checks with the same name.
     fn inherit_counters(&mut self, before: &Self) {
         self.frames = before.frames;
         let old = &before.chain.program.elements;
@@ -688,8 +694,8 @@ impl ActivePacketChain {
         met | decided
     }
 
-    /// Evaluates the condition for the frames in `open`: returns the frames that meet it, and those that are decided
-    /// now.
+    /// Evaluates the condition for the frames in `open`. Returns the frames that meet it, and those that are decided
+    /// now: malformed ones, and tunnelled fragments.
     #[inline]
     fn ask(
         &mut self,
@@ -730,7 +736,8 @@ impl ActivePacketChain {
         (met, decided)
     }
 
-    /// The check for overlapping fragments, and whether it belongs to the condition.
+    /// Returns the check for overlapping fragments, and whether it belongs to the condition. None if no program has
+    /// it.
     pub(super) fn overlap(&self, version: u8) -> Option<(bool, u32)> {
         let condition = self.chain.condition.as_ref().map(|condition| (true, &condition.program));
         let mut programs = condition.into_iter().chain([(false, &self.chain.program)]);
@@ -753,6 +760,7 @@ impl ActivePacketChain {
         checks.get(at).unwrap_or(&NO_CHECK)
     }
 
+    /// Returns the counters of this chain; `clock_ns` per sample is the cost of reading the clock, and is subtracted.
     pub(super) fn stats(&self, clock_ns: u64) -> PacketChainStats {
         let program = &self.chain.program;
         // Subtract the time of the measurement itself.
@@ -812,7 +820,7 @@ fn stages(
     Ok(stages)
 }
 
-/// The tails of a chain, one from each element that may hold frames.
+/// Compiles the tails of a chain, one from each element that may hold frames.
 fn tails(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Tail>, Unsupported> {
     let holding = program.elements.iter().enumerate().filter(|(_, element)| holds(element));
     let tail = |(at, _)| {
@@ -858,7 +866,8 @@ const NOWHERE: u64 = u64::MAX;
 static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
 
 impl Code {
-    /// Whether a frame meets this condition.
+    /// Parses a frame and tests whether it meets this condition. `Err`: malformed, or a tunnelled fragment that must
+    /// be tracked first.
     fn meets(&self, mut cx: Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<bool, Unmet> {
         self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
         if self.carries_fragment(&cx, batch, nth) {
@@ -877,7 +886,7 @@ fn checks_of(program: &ChainProgram) -> &[Check] {
     program.frames.as_ref().map_or(&[], |frames| &frames.checks)
 }
 
-/// Copies the counts of checks that still exist.
+/// Copies the counts of checks that still exist from the version before.
 fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
     for (check, n) in before {
         if let Some(at) = checks.iter().position(|of| of == check) {

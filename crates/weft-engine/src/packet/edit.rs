@@ -70,7 +70,8 @@ pub(super) fn make_all(
     Edits::new(changes, slots, present, outcome).make(outcome.edits.len(), frame, pool)
 }
 
-/// The layer that a first POP removes headers up to, if no checksum depends on it; and the edits behind it.
+/// Splits off a first POP on which no checksum depends: returns the layer that it removes headers up to, and the
+/// other edits. The layer is None, and all edits remain, without such a POP.
 #[inline]
 fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (Option<u16>, &'e [TupleEdit]) {
     if let [TupleEdit { target: EditTarget::HeaderChange(id), .. }, rest @ ..] = edits
@@ -83,7 +84,7 @@ fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (O
     (None, edits)
 }
 
-/// The PUSH in front of the frame and its values, if the pass has no other edit.
+/// Returns the PUSH in front of the frame and its values, if the pass has no other edit.
 #[inline]
 fn only_push<'e, 'r>(
     edits: &'e [TupleEdit],
@@ -99,6 +100,7 @@ fn only_push<'e, 'r>(
 }
 
 impl<'a> Edits<'a> {
+    /// Creates the editor of one pass, from the declared changes, the parsed slots and the outcome.
     pub(super) fn new(
         (stores, reshapes): (&'a [Option<FieldWrite>], &'a [HeaderChangeDecl]),
         slots: &'a [Slot],
@@ -171,7 +173,8 @@ impl<'a> Edits<'a> {
         Ok((parts + 1).min(edits.len()))
     }
 
-    /// Sets a field, if it is present.
+    /// Sets a field, if it is present, and updates the checksums that cover it. `partial` is the location of a
+    /// checksum that a device is still to complete.
     #[inline(always)]
     fn set(
         &self,
@@ -326,7 +329,7 @@ impl Delta {
     }
 }
 
-/// The number in a cell; None for other types.
+/// Returns the number in a cell; None for other types.
 fn number(cell: Cell) -> Option<u64> {
     match cell {
         Cell::Bool(b) => Some(u64::from(b)),

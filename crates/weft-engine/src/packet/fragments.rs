@@ -184,6 +184,7 @@ impl LinkFraming {
         self.outermost(frame).map(|found| found.link.len() + found.labels.len())
     }
 
+    /// Finds the outermost IP packet of a frame, behind its link header and MPLS labels. None if there is none.
     #[inline]
     fn outermost(self, frame: &[u8]) -> Option<Outermost<'_>> {
         if let Some(at) = ip_at(frame, self.is_ip) {
@@ -197,7 +198,7 @@ impl LinkFraming {
 }
 
 impl<'f> Outermost<'f> {
-    /// The first bits behind the last label tell the type of the packet.
+    /// Finds the packet behind a label stack. The first bits behind the last label tell its type.
     fn behind_labels(link: &'f [u8], labels: &'f [u8]) -> Option<Self> {
         let mut words = labels.chunks_exact(LABEL_BYTES).take(LABELS_MAX);
         let n = words.position(|word| label(word) & LABEL_IS_LAST != 0)? + 1;
@@ -215,7 +216,7 @@ impl Tunnel {
 }
 
 impl Fragment {
-    /// The fragment in a frame. None: a whole packet, or not IP.
+    /// Returns the fragment in a frame. None if the frame is a whole packet, or not IP.
     #[inline]
     pub(super) fn of(frame: &[u8], port: u16, begins: LinkFraming) -> Option<Self> {
         let Outermost { link, labels, packet } = begins.outermost(frame)?;
@@ -256,6 +257,7 @@ impl Fragment {
         Self::new(packet, packet.part()?, link, port)
     }
 
+    /// Describes a fragment by its key and its range of bytes. None if the packet is not complete.
     #[cold]
     fn new(packet: IpPacket<'_>, part: Part, link: &[u8], port: u16) -> Option<Self> {
         let Part { id, protocol, offset, bytes, has_more, holds_another } = part;
@@ -289,7 +291,7 @@ fn label(word: &[u8]) -> u32 {
     word.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// The part of the labels that all fragments of a packet share; it tells networks apart.
+/// Returns the part of the labels that all fragments of a packet share; it tells networks apart.
 fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
     let mut all = [0; LABELS_MAX];
     let mut is_entropy = false;
@@ -300,7 +302,7 @@ fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
     all
 }
 
-/// Bytes, padded with zeros.
+/// Copies bytes to an array and pads it with zeros.
 fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut all = [0; N];
     let n = bytes.len().min(N);
@@ -333,7 +335,7 @@ impl Fragments {
         })
     }
 
-    /// Abandons packets whose time is over.
+    /// Abandons packets whose fragments have not all arrived in time.
     pub(super) fn expire(&mut self, now: Time) {
         while let Some(of) = self.by_age.front().copied() {
             if self.get(&of).is_some_and(|packet| packet.until > now) {
@@ -349,8 +351,8 @@ impl Fragments {
         self.given_up.drain(..)
     }
 
-    /// Takes a fragment that has arrived. Appends to `out` the frames that may pass now, each later one with the first
-    /// fragment of its packet. All others wait or are dropped.
+    /// Tracks a fragment that has arrived. Appends to `out` the frames that may pass now, each later one with the
+    /// first fragment of its packet. All others wait or are dropped.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -398,14 +400,15 @@ impl Fragments {
         }
     }
 
-    /// The oldest entry whose packet is still tracked.
+    /// Removes the entries of packets that are no longer tracked from the front of the age list.
     fn forget_oldest(&mut self) {
         while self.by_age.front().is_some_and(|oldest| self.get(oldest).is_none()) {
             self.by_age.pop_front();
         }
     }
 
-    /// The number of the packet with this key; begins to track it if necessary.
+    /// Returns the number of the packet with this key. Begins to track it if necessary, and then abandons the oldest
+    /// ones if too many are tracked.
     fn begin(&mut self, now: Time, key: FragmentKey) -> u64 {
         self.expire(now);
         if let Some(packet) = self.packets.get(&key) {
@@ -455,6 +458,7 @@ impl Fragments {
         }
     }
 
+    /// Abandons a packet, if it is still tracked: its waiting fragments are dropped for this reason.
     fn give_up(&mut self, of: (FragmentKey, u64), reason: DropReason) {
         if self.get(&of).is_none() {
             return;
@@ -512,7 +516,7 @@ impl<T: Copy> FirstFragments<T> {
 }
 
 impl Packet {
-    /// Adds a range, unless it overlaps another one or exceeds the end.
+    /// Adds the range of a fragment. False if it overlaps another one or exceeds the end of the packet.
     fn fits(&mut self, from: u32, to: u32, is_last: bool) -> bool {
         let at = self.parts.partition_point(|(other, _)| *other < from);
         let is_clear = at.checked_sub(1).is_none_or(|before| self.parts[before].1 <= from)

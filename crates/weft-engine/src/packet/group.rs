@@ -167,7 +167,7 @@ impl Group {
         group
     }
 
-    /// Computes the table for the links that are up now.
+    /// Computes the table of ports by flow class, for the links that are up now.
     pub(super) fn choose(&mut self, names: &[String], up: &[bool]) {
         let is_up = |member: &&Member| up[usize::from(member.port)];
         let active: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
@@ -188,7 +188,7 @@ impl Group {
         &self.plan
     }
 
-    /// The port for a frame.
+    /// Chooses the port for a frame: one member, or all of them. None if no member is up.
     #[inline]
     pub(super) fn choose_member(&mut self, now: Time, frame: &Frame, pool: &Pool) -> MemberChoice {
         let key = self.plan.key.as_ref().filter(|_| self.slots.len() > 1);
@@ -219,6 +219,7 @@ impl Group {
         }
     }
 
+    /// Returns the counters of the group, by member.
     pub(super) fn stats(&self, names: &[String], up: &[bool]) -> GroupStats {
         let member = |(member, (sent, sent_bytes)): (&Member, &(u64, u64))| MemberStats {
             port: names[usize::from(member.port)].clone(),
@@ -233,6 +234,7 @@ impl Group {
 }
 
 impl GroupStats {
+    /// Adds another worker's counts of the group.
     pub(super) fn merge(&mut self, other: &Self) {
         for theirs in &other.members {
             match self.members.iter_mut().find(|mine| mine.port == theirs.port) {
@@ -246,7 +248,8 @@ impl GroupStats {
     }
 }
 
-/// The port that a class of flows prefers: each port draws once per unit of its weight.
+/// Returns the port that a class of flows prefers: each port draws once per unit of its weight, and the best draw
+/// wins.
 fn best(active: &[(u64, Member)], slot: u64) -> u16 {
     // Neighbouring slots differ in few bits, and after one hash step two ports would draw alike for them.
     let slot = hash_word(slot);

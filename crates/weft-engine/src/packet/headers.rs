@@ -71,7 +71,7 @@ impl Headers {
         }
     }
 
-    /// The fields of a frame; byte runs are hashed with this key.
+    /// Reads the fields of a frame; a later fragment has those of its first one. Byte runs are hashed with this key.
     pub(super) fn of(
         &self,
         reading: &mut Reading,
@@ -102,7 +102,7 @@ impl Headers {
         words
     }
 
-    /// The fields that a frame has itself.
+    /// Returns the fields that a frame has itself.
     fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
         let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {

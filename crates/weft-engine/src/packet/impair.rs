@@ -179,6 +179,7 @@ impl Chances {
         passage
     }
 
+    /// Draws whether the next packet is lost.
     fn is_lost(&mut self, loss: Loss) -> bool {
         match loss {
             Loss::Each(share) => self.loss.happens(share),
@@ -195,6 +196,7 @@ impl Chances {
         }
     }
 
+    /// Draws whether the next packet is reordered; never sooner than `gap` packets after the last one.
     fn is_reordered(&mut self, reorder: &Reorder) -> bool {
         let may_be = self.in_order + 1 >= reorder.gap;
         let is_reordered = may_be && self.reorder.happens(reorder.share);
@@ -202,6 +204,7 @@ impl Chances {
         is_reordered
     }
 
+    /// Draws the jitter of a packet, in nanoseconds. With `keep_order` it changes smoothly over time.
     fn jitter_ns(&mut self, path: &Impairments, left_ns: u64) -> u64 {
         if path.jitter_ns == 0 {
             return 0;

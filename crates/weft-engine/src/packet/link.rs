@@ -198,7 +198,8 @@ impl Link {
         self.segments = segments;
     }
 
-    /// Whether GSO frames are cut before they wait.
+    /// Whether GSO frames are cut before they wait: on a slow link, an emulated path, or in front of a queue that
+    /// shapes.
     fn cuts(&self) -> bool {
         match self.plan.rate {
             // A packet on the wire is the unit of losses and opportunities.
@@ -215,6 +216,7 @@ impl Link {
         pool.give(frame);
     }
 
+    /// Stores a frame and enqueues its description; frees frames that the queue drops.
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
         let mut packet = packet_for_queue(&frame, self.hash, &self.plan, &mut self.reading, pool, now);
         let handle = match self.free.pop() {
@@ -334,7 +336,7 @@ impl Link {
         at.map(|ns| Time(ns as i64))
     }
 
-    /// Applies changes of the path that are due.
+    /// Applies the rate changes of the path that are due.
     fn handle_changes(&mut self, now: u64) {
         while let Some(rate) = self.wire.as_mut().and_then(|wire| wire.poll_change(now)) {
             if rate != self.plan.rate {
@@ -360,7 +362,7 @@ impl Link {
         }
     }
 
-    /// Runs what is due.
+    /// Runs the due timers of the queue and of the path.
     pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
         let now = nanos(now);
         self.handle_changes(now);
@@ -466,13 +468,14 @@ impl Link {
         self.recorder.take()
     }
 
+    /// Adds an operation to the recording of the queue, if there is one.
     fn note(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now_ns, event);
         }
     }
 
-    /// What it counted.
+    /// Returns the counters of the link.
     pub fn stats(&self) -> LinkStats {
         let mut counts = self.queue.counts();
         counts.add_past(&self.before);
@@ -494,6 +497,7 @@ impl Link {
         self.frames[handle as usize].take()
     }
 
+    /// Frees the frames that the queue has dropped.
     fn drop_dropped(&mut self, pool: &mut Pool) {
         while let Some(dropped) = self.queue.poll_dropped() {
             if let Some(frame) = self.take(dropped.handle) {
@@ -507,6 +511,7 @@ fn nanos(time: Time) -> u64 {
     time.0.max(0) as u64
 }
 
+/// Creates an empty queue for a plan, with its first rate set and its partitions tallied.
 fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(plan.program.clone(), plan.code.clone(), nanos(now), seed);
     queue.set_rate(rate_at_first(plan));
@@ -528,7 +533,7 @@ fn reading_of(plan: &LinkPlan) -> Reading {
     plan.headers.as_ref().map(|headers| headers.reading()).unwrap_or_default()
 }
 
-/// The queue's view of a frame that arrived at this time.
+/// Describes a frame that arrived at this time as a packet for the queue program.
 fn packet_for_queue(
     frame: &Frame,
     by: HashKey,

@@ -235,6 +235,8 @@ struct EgressSink<'e> {
 }
 
 impl OutcomeSink for EgressSink<'_> {
+    /// Records the egress of frame `nth`, if its outcome is only a redirect to a cached target. False: the outcome
+    /// needs more.
     #[inline]
     fn accept_unedited(&mut self, out: &mut Outcome, nth: usize) -> bool {
         if self.is_watched || self.chain.code.leaves_more && !out.is_bare() {
@@ -250,6 +252,8 @@ impl OutcomeSink for EgressSink<'_> {
         true
     }
 
+    /// Records the egress of frame `nth` and applies its edits, if the outcome has nothing else. False: the outcome
+    /// needs more.
     fn accept(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool {
         let code = &self.chain.code;
         if self.is_watched || code.leaves_more && !cx.out.is_bare() {
@@ -614,7 +618,7 @@ impl PacketEngine {
         self.drop_fragments(pool, &mut None);
     }
 
-    /// Returns the frames that waited for a port that is gone.
+    /// Applies a plan; returns the frames that waited for a port that is gone.
     fn apply_plan(&mut self, now: Time, plan: Arc<PacketPlan>) -> Vec<Frame> {
         let mut gone = Vec::new();
         self.egress.apply(&plan, &mut gone);
@@ -636,6 +640,8 @@ impl PacketEngine {
         gone
     }
 
+    /// Sets the timers of the current plan: EVERY, and the checks for TIMEOUT and EVICT on the node's first worker;
+    /// and the table sweep.
     fn set_timers(&mut self, now: Time) {
         let plan = self.plan_id;
         // ON EVERY, ON TIMEOUT and ON EVICT run once per node.
@@ -752,7 +758,7 @@ impl PacketEngine {
         }
     }
 
-    /// The first phase: finds the chain and the slots of each frame. It reads nothing but the frames.
+    /// Runs the first phase: finds the chain and the slots of each frame. It reads nothing but the frames.
     fn parse(&mut self, now: Time, port: u16, frames: &[Frame], pool: &Pool) {
         self.matches.clear();
         self.matches.resize(frames.len(), ChainMatch::Unmatched);
@@ -999,7 +1005,7 @@ impl PacketEngine {
         }
     }
 
-    /// Applies the complete outcome of a pass.
+    /// Applies the complete outcome of a pass: its effects, its edits and its verdict.
     fn finish_pass(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let present = self.present[pass.nth];
         if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
@@ -1012,7 +1018,7 @@ impl PacketEngine {
         }
     }
 
-    /// Sends a frame where the verdict says.
+    /// Carries out the verdict of a pass: forwards, redirects or ends the frame.
     fn apply_verdict(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let delay = self.outcome.delay;
         match self.outcome.verdict {
@@ -1084,7 +1090,7 @@ impl PacketEngine {
         }
     }
 
-    /// Takes the sink rows that the code of chain `at` emitted.
+    /// Copies the sink rows that the code of chain `at` emitted.
     #[inline]
     fn keep_rows(&mut self, at: usize) {
         if !self.outcome.rows.is_empty() {
@@ -1093,6 +1099,8 @@ impl PacketEngine {
         }
     }
 
+    /// Sends a frame to the egress of its chain, and reports it to the observer. Drops the frame if there is no
+    /// egress.
     #[inline]
     fn forward(
         &mut self,
@@ -1114,6 +1122,8 @@ impl PacketEngine {
         self.egress.send_to(to, self.now, delay, frame, pool);
     }
 
+    /// Sends a frame where its REDIRECT says: a port, a group, all other ports, or the hold buffer. Ends it if the
+    /// target is unknown.
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         self.outcome.materialize();
         let (outcome, active) = (&self.outcome, &self.chains[pass.at]);
@@ -1151,7 +1161,8 @@ impl PacketEngine {
         }
     }
 
-    /// Handles a failed edit: the element of the edit, if known, ends the frame.
+    /// Handles a failed edit: the element of the edit ends the frame. If the element is unknown, the frame is
+    /// dropped.
     #[cold]
     fn fail_edit(
         &mut self,
@@ -1170,7 +1181,7 @@ impl PacketEngine {
         }
     }
 
-    /// Ends a frame on behalf of an element.
+    /// Ends a frame on behalf of the element that decided so: counts and reports it, and frees its buffer.
     fn end(&mut self, pass: Pass, how: EndKind, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let (active, outcome) = (&mut self.chains[pass.at], &self.outcome);
         active.ends.count(outcome.element, outcome.line, how);
@@ -1182,7 +1193,7 @@ impl PacketEngine {
         pool.give(frame);
     }
 
-    /// Drops a frame that no chain takes, or that is malformed.
+    /// Drops a frame that no chain takes, or that is malformed: counts and reports it.
     #[cold]
     fn refuse(&mut self, found: ChainMatch, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let ChainMatch::Malformed { at, in_condition, check } = found else {
@@ -1197,6 +1208,7 @@ impl PacketEngine {
         pool.give(frame);
     }
 
+    /// Drops a frame for a reason, and reports it to the observer.
     #[cold]
     fn drop_frame(&mut self, reason: DropReason, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         if let Some(watch) = watch {
@@ -1224,7 +1236,8 @@ impl PacketEngine {
         self.timers.set(next, timer);
     }
 
-    /// Returns the number of rows, and whether there may be more.
+    /// Runs the n-th TIMEOUT or EVICT of chain `at` for rows that have left their table. Returns the number of rows,
+    /// and whether there may be more.
     fn run_row_removals(&mut self, now: Time, at: usize, nth: usize) -> (usize, bool) {
         let chain = Arc::clone(&self.chains[at].chain);
         let (departs, code) = &chain.timeouts[nth];
@@ -1257,6 +1270,7 @@ impl PacketEngine {
         self.keep_rows(at);
     }
 
+    /// Removes expired rows from the tables of all chains, a few rows of each per call.
     fn sweep(&self, now: Time) {
         let is_first = self.config.worker == self.config.first;
         for active in &self.chains {

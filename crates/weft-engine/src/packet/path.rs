@@ -78,7 +78,7 @@ impl Wire {
         }
     }
 
-    /// Applies another path; a new trace and new changes start now.
+    /// Applies another path. New changes start now, and so does a new trace.
     pub(super) fn follow(&mut self, path: Path, now_ns: u64) {
         if path.trace != self.path.trace {
             (self.trace_begun_ns, self.cursor) = (now_ns, Cursor::default());
@@ -98,7 +98,7 @@ impl Wire {
         Some(rate)
     }
 
-    /// The first opportunity of the trace at or after that time, if there is a trace.
+    /// Returns the first opportunity of the trace at or after that time. None without a trace.
     pub(super) fn opportunity(&mut self, from_ns: u64) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;
         let since = from_ns.saturating_sub(self.trace_begun_ns);
@@ -119,7 +119,7 @@ impl Wire {
         Some(trace.bits_per_s_around(at_ns.saturating_sub(self.trace_begun_ns)))
     }
 
-    /// Takes a frame whose last bit has left the link, and returns its fate.
+    /// Sends a frame, whose last bit has left the link, through the path's impairments. Returns what happened to it.
     pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
         let passage = self.chances.next(&self.path.impair, left_ns);
         let mut events = PathEvents {
@@ -169,7 +169,8 @@ impl Wire {
     }
 }
 
-/// Flips one bit. Checksums are not updated; a checksum that a device was to complete is completed before.
+/// Flips one bit of a frame. False if it was not possible. Checksums are not updated; a checksum that a device was to
+/// complete is completed before.
 fn flip(frame: &mut Frame, drawn: u64, pool: &mut Pool) -> bool {
     let mut offload = frame.meta.offload;
     let bytes = pool.bytes_mut(frame);

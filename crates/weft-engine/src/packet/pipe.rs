@@ -1,4 +1,4 @@
-//! The items in transit on a path. Each arrives at its time, most of them in order of entry.
+//! A queue of the items in transit on a path: each arrives at its time, most of them in order of entry.
 
 use super::impair::{HOLD_NS_MAX, Passage};
 use core::cmp::Reverse;
@@ -58,6 +58,7 @@ impl<T> Pipe<T> {
         overtakers == 0
     }
 
+    /// Adds an item that arrives at a time: to the FIFO if it keeps the order, otherwise to the heap.
     #[inline]
     fn push(&mut self, thing: T, at_ns: u64) {
         self.entered += 1;
@@ -68,7 +69,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// An item that arrives then has overtaken all held items. Releases those that need no further overtaker.
+    /// Counts an overtaker, which arrives at `at_ns`, for all held items. Releases those that need no further one.
     fn release(&mut self, at_ns: u64) {
         let mut nth = 0;
         while let Some(held) = self.held.get_mut(nth) {
@@ -82,7 +83,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// The next item that has arrived.
+    /// Returns the next item that has arrived.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Option<T> {
         if !self.held.is_empty() {
@@ -100,7 +101,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Releases the items that have waited too long.
+    /// Releases the held items that have waited too long for an overtaker.
     fn give_up(&mut self, now_ns: u64) {
         while let Some(nth) = self.held.iter().position(|held| held.until_ns <= now_ns) {
             let held = self.held.remove(nth);
@@ -108,7 +109,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// The next arrival time.
+    /// Returns the next arrival time.
     #[inline]
     pub fn poll_timeout(&self) -> Option<u64> {
         let first = self.in_order.front().map(|first| first.at_ns);

@@ -189,6 +189,7 @@ impl PacketChain {
     }
 }
 
+/// Compiles the ON EVERY handlers of a program, each with its interval.
 fn compile_every(
     program: &Arc<ChainProgram>,
     state: &Bound,
@@ -204,6 +205,7 @@ fn compile_every(
     Ok(all)
 }
 
+/// Compiles the ON TIMEOUT and ON EVICT handlers of a program, each with its table.
 fn compile_timeouts(
     program: &Arc<ChainProgram>,
     state: &Bound,

@@ -1,4 +1,4 @@
-//! Checksums over a pseudo header, across a removal of the packet's header and an addition of another.
+//! Keeps checksums over a pseudo header correct when the packet's header is removed and another one added.
 
 use super::edit::{ChecksumField, Delta};
 use super::reshape::{Bounds, stack_for};

@@ -106,7 +106,8 @@ pub(super) fn stack_for<'s>(stacks: &'s [Stack], bytes: &[u8]) -> Option<&'s Sta
     stacks.iter().find(|stack| begins(bytes, stack.begins))
 }
 
-/// The maximum length after a CUT or a FRAGMENT. Its value is the last of the `edits` before it.
+/// Returns the maximum length after a CUT or a FRAGMENT: the value of the last of the `edits` before it. None if it
+/// has none.
 pub(super) fn cut_to(edits: &[TupleEdit]) -> Option<usize> {
     match edits.last()?.value {
         Cell::Int(bytes) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -132,6 +133,7 @@ impl From<DoesNotFit> for DropReason {
     }
 }
 
+/// Truncates a frame to that many bytes, and forgets its pending offloads.
 fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     if bytes < frame.len() {
         pool.truncate(frame, bytes);
@@ -140,7 +142,7 @@ fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     }
 }
 
-/// Writes headers into new room in front of byte `at`; `in_front` as for [`Stack::write`].
+/// Writes the headers of a stack into new room in front of byte `at`; `in_front` as for [`Stack::write`].
 #[inline]
 fn put<'v>(
     stack: &Stack,
@@ -182,6 +184,7 @@ fn take_out(
     pool.remove(frame, at, bytes).ok_or(DropReason::LengthMismatch)
 }
 
+/// Converts a cell to the value of a header field; NULL is 0.
 fn given(cell: Cell, outcome: &Outcome) -> StackValue<'_> {
     match cell {
         Cell::Bool(b) => StackValue::Number(u64::from(b)),

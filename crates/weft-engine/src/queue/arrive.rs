@@ -1,4 +1,4 @@
-//! Enqueue: finds the packet's partition on each level, and admits or drops it there.
+//! Enqueue: finds a packet's partition on each level, and admits or drops the packet there.
 
 use super::handlers::Handlers;
 use super::level::{Level, Shape, begin, count, kept};
@@ -23,6 +23,7 @@ enum LevelKind {
 }
 
 impl LevelKind {
+    /// Whether each node of the level has a single partition: known at compile time, or read from the level.
     #[inline(always)]
     fn is_one(self, level: &Level) -> bool {
         match self {
@@ -72,7 +73,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, to one list of packets ordered by rank.
+    /// Enqueues to a tree of one level that is one list of packets, ordered by rank.
     #[inline(never)]
     pub(super) fn enqueue_by_rank(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         if leaf.nodes.head(0)[kept::PACKETS] == 0 {
@@ -98,7 +99,7 @@ impl<C: QueueCode> Shared<C> {
         self.enqueue_partitioned_slot(leaf, slot);
     }
 
-    /// As above, for a packet that is already stored.
+    /// Enqueues a packet that is already stored to a tree of one level with several partitions.
     #[inline(always)]
     pub(super) fn enqueue_partitioned_slot(&mut self, leaf: &mut Level, slot: u32) {
         let known = (0, LevelKind::Partitions);
@@ -113,7 +114,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, to a tree of two levels, as most trees have; `LINES`: the nodes of the second level are FIFOs. A loop
+    /// Enqueues to a tree of two levels, as most trees have; `LINES`: the nodes of the second level are FIFOs. A loop
     /// over the levels costs more.
     #[inline(never)]
     pub(super) fn enqueue_two_levels<const LINES: bool>(
@@ -126,7 +127,7 @@ impl<C: QueueCode> Shared<C> {
         self.enqueue_two_levels_slot::<LINES>(levels, slot);
     }
 
-    /// As above, for a packet that is already stored.
+    /// Enqueues a packet that is already stored to a tree of two levels; `LINES` as in [`Self::enqueue_two_levels`].
     #[inline(always)]
     pub(super) fn enqueue_two_levels_slot<const LINES: bool>(&mut self, levels: &mut [Level], slot: u32) {
         let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
@@ -153,7 +154,8 @@ impl<C: QueueCode> Shared<C> {
         self.admit(core::slice::from_mut(line), (0, LevelKind::Fifo), 0, slot, len).is_some()
     }
 
-    /// The partition of a level that admits a packet; None if the packet was dropped. Its record is looked up once.
+    /// Runs the checks of a level on an arriving packet: the limit, the key and ON ENQUEUE. Returns the partition
+    /// that admits it; None if the packet was dropped.
     #[inline(always)]
     fn admit(
         &mut self,
@@ -199,7 +201,7 @@ impl<C: QueueCode> Shared<C> {
         Some(partition)
     }
 
-    /// Sets a packet's rank among the others of the last level.
+    /// Computes a packet's rank at the leaf level and, if the leaf is ranked, inserts the packet.
     #[inline(always)]
     fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let packet = self.packets.record(slot);
@@ -275,7 +277,8 @@ impl<C: QueueCode> Shared<C> {
         is_over
     }
 
-    /// Activates a partition that was not in the order.
+    /// Puts a partition into the order that was not in it: starts the timers below, runs ON ACTIVATE and sets its
+    /// rank.
     #[inline]
     fn activate(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32) {
         if levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
@@ -297,7 +300,7 @@ impl<C: QueueCode> Shared<C> {
     }
 }
 
-/// The partition of a packet.
+/// Finds the partition of a packet by its key; a new key gets one.
 #[inline(always)]
 fn locate<C: QueueCode>(
     handlers: &mut Handlers<C>,
@@ -326,7 +329,7 @@ pub(super) enum PartitionLookup {
     New { set: u32, ways: u32, tag: u32 },
 }
 
-/// Looks up the partition of a key.
+/// Looks up the partition of a key. `New`: the set of the key does not have it yet.
 #[inline(always)]
 pub(super) fn partition_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> PartitionLookup {
     let first = node * shape.n;
@@ -359,7 +362,7 @@ fn own_way(tag: u32, ways: u32) -> u32 {
     ((u64::from(tag) * u64::from(ways)) >> 32) as u32
 }
 
-/// Looks up a key in its set, beyond the preferred way.
+/// Looks up a key among all ways of its set.
 #[inline(never)]
 fn find_way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
     match way_of(&tags[set as usize..(set + ways) as usize], tag) {
@@ -368,7 +371,7 @@ fn find_way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
     }
 }
 
-/// Assigns a partition to a new key: a free one, or else one that it shares.
+/// Assigns a partition of a set to a new key: a free one, or else its preferred one, which the key then shares.
 #[inline(never)]
 fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
     let level = &mut levels[at];
@@ -384,7 +387,7 @@ fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u3
     free
 }
 
-/// The way of a set that holds a tag.
+/// Returns the way of a set that holds a tag.
 #[inline(always)]
 fn way_of(tags: &[u32], tag: u32) -> Option<u32> {
     // Compare all at once, since the branch predictor cannot foresee which one matches.

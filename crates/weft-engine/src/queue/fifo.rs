@@ -30,7 +30,7 @@ impl<C: QueueCode> Shared<C> {
         self.packets.fill(slot, packet, arrived_ns, &[]);
     }
 
-    /// As above, for all packets.
+    /// Enqueues a packet to the FIFO in all cases: admits it, appends it, and makes room if the limit is exceeded.
     #[inline(never)]
     fn enqueue_in_fifo_slow(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
@@ -50,7 +50,8 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The queue is empty: the next packet uses the first slot, which is most likely cached.
+    /// Resets the ring of an empty queue, and runs ON EMPTY: the next packet uses the first slot, which is most
+    /// likely cached.
     #[cold]
     fn found_empty_fifo(&mut self, line: &mut Level) {
         let head = line.nodes.head_mut(0);
@@ -93,6 +94,7 @@ impl<C: QueueCode> Queue<C> {
         Some(known(&packet[0]).into())
     }
 
+    /// Continues a dequeue after a packet that is not sent unchanged.
     #[cold]
     fn dequeue_rest_of_fifo(&mut self, progress: (u32, u64)) -> Option<Sent> {
         let served = match &mut self.levels[..] {
@@ -122,7 +124,7 @@ impl Packets {
         (end - self.lines_each) as u64
     }
 
-    /// The slot behind the last packet; grows the ring if it is full.
+    /// Returns the slot behind the last packet; grows the ring if it is full.
     #[inline(always)]
     pub(super) fn place_behind(&mut self, head: &mut Head) -> u32 {
         if head[kept::PACKETS] == self.places_of_ring() {
@@ -131,7 +133,7 @@ impl Packets {
         head[kept::BEHIND] as u32
     }
 
-    /// Doubles the capacity. The first packet moves to the first slot.
+    /// Doubles the capacity of the ring. The first packet moves to the first slot.
     #[cold]
     fn widen(&mut self, head: &mut Head) {
         let end = self.lines.len() - LINES_MAX;
@@ -162,7 +164,7 @@ impl Packets {
         head[kept::FIRST] = self.before(head[kept::FIRST]);
     }
 
-    /// Takes out the packet at one of the two ends.
+    /// Removes the packet at one of the two ends of the ring.
     pub(super) fn leave_ring(&self, head: &mut Head, slot: u32) {
         if head[kept::FIRST] == u64::from(slot) {
             head[kept::FIRST] = self.behind(slot);
@@ -171,7 +173,7 @@ impl Packets {
         }
     }
 
-    /// The first and the last packet.
+    /// Returns the first and the last packet; both `NONE` if there is none.
     pub(super) fn ends_of_ring(&self, head: &Head) -> (u32, u32) {
         match head[kept::PACKETS] {
             0 => (NONE, NONE),

@@ -1,4 +1,4 @@
-//! The handlers of a program, with the event and the random numbers that they read.
+//! Runs the handlers of a queue program, with the event words and the random numbers that they read.
 
 use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
@@ -36,7 +36,7 @@ impl core::fmt::Debug for Random {
 }
 
 impl<C: QueueCode> Handlers<C> {
-    /// The handlers of a program; the seed determines all draws.
+    /// Creates the handlers of a program; the seed determines all draws.
     pub(super) fn new(program: &QueueProgram, code: C, seed: u64) -> Self {
         let random =
             if program.draws() { Random::Seeded(hash::stream(seed, "queue", 0)) } else { Random::Unused };
@@ -79,7 +79,7 @@ impl<C: QueueCode> Handlers<C> {
         end
     }
 
-    /// As above, through the program's code.
+    /// Runs a handler of a level through the program's code.
     #[inline(never)]
     fn run_by_name(
         &mut self,
@@ -150,6 +150,7 @@ impl<C: QueueCode> Handlers<C> {
         self.event[usize::from(word::DROPS)] += 1;
     }
 
+    /// Draws the next random number for a handler, if the program uses any.
     #[cold]
     fn draw(&mut self) {
         const UNIT: f64 = (1_u64 << 53) as f64;

@@ -52,6 +52,7 @@ impl InUse {
         }
     }
 
+    /// Counts a partition for each of its values.
     fn count(&mut self, node: u32, partition: u32, values: Values) {
         self.values.insert(partition, values);
         for (nth, value) in values.into_iter().enumerate().take(self.words.len()) {
@@ -68,6 +69,7 @@ impl InUse {
         }
     }
 
+    /// Removes a partition from the counts of its values.
     fn forget(&mut self, level: &Level, partition: u32) {
         let Some(values) = self.values.remove(&partition) else { return };
         let node = level.shape.node_of(partition);
@@ -81,7 +83,7 @@ impl InUse {
         }
     }
 
-    /// The partitions of a level that are in use, with the values of their last packets.
+    /// Returns the partitions of a level that are in use, with the values of their last packets, sorted.
     pub(super) fn rows(&self, level: &Level) -> Vec<Vec<u64>> {
         let in_use = self.values.iter().filter(|(partition, _)| level.is_in_use(**partition));
         let row = |(partition, values): (&u32, &Values)| {

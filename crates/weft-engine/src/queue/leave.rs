@@ -1,4 +1,4 @@
-//! Dequeue: serves the first partition on each level.
+//! Dequeue: serves the first partition on each level, down to the packet to send.
 
 use super::level::{Level, Visit, count, kept, uncount};
 use super::packets::{bytes, leave};
@@ -51,8 +51,8 @@ impl<C: QueueCode> Shared<C> {
         self.serve_partitions(leaf, node, TURNS_ALL)
     }
 
-    /// As above, with that many of [`TURNS_ALL`] left. Looks up the records of the node, the partition and its first
-    /// packet once per turn.
+    /// Serves a node of the last level, its partitions in their order, until a packet is sent. `turns` of
+    /// [`TURNS_ALL`] are left. Looks up the records of the node, the partition and its first packet once per turn.
     #[inline(always)]
     fn serve_partitions(&mut self, leaf: &mut Level, node: u32, turns: u32) -> ServeResult {
         let at = leaf.shape.at;
@@ -123,7 +123,8 @@ impl<C: QueueCode> Shared<C> {
         self.serve_partitions_above::<ONE, LINES>(level, below, node, TURNS_ALL)
     }
 
-    /// As above, with that many of [`TURNS_ALL`] left.
+    /// Serves a node above other levels, its partitions in their order, until a packet is sent. `turns` of
+    /// [`TURNS_ALL`] are left.
     #[inline(always)]
     fn serve_partitions_above<const ONE: bool, const LINES: bool>(
         &mut self,
@@ -256,7 +257,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, below other levels.
+    /// Serves a node that is above other levels and itself below one.
     #[inline(never)]
     fn serve_above_below<const ONE: bool>(
         &mut self,
@@ -267,7 +268,8 @@ impl<C: QueueCode> Shared<C> {
         self.serve_above::<ONE, false>(level, below, node)
     }
 
-    /// The first partition, after held ones that are due have returned.
+    /// Returns the first partition of a node, after held ones that are due have returned. `Err`: there is none, or
+    /// all are held.
     #[inline(always)]
     fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, ServeResult> {
         if ONE {
@@ -325,7 +327,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Skips the first partition: it moves behind those of its rank, or is held.
+    /// Skips the first partition, by ON SELECT: moves it behind those of its rank, or holds it.
     #[inline(always)]
     fn pass_over(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
         if verdict == Verdict::Next {
@@ -376,7 +378,7 @@ impl<C: QueueCode> Shared<C> {
         self.serve_single::<RANKED>(leaf, node)
     }
 
-    /// The time until which a node must wait, if it must.
+    /// Returns the time until which a node of one partition is held; runs its ON SELECT. None if it may be served.
     #[inline(never)]
     pub(super) fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
         let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
@@ -451,7 +453,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Handles a node without packets.
+    /// Handles a node without packets: runs its ON EMPTY.
     #[inline(never)]
     pub(super) fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.has_empty {
@@ -478,7 +480,7 @@ impl<C: QueueCode> Shared<C> {
         Some(slot)
     }
 
-    /// Puts back a packet that was taken as the first.
+    /// Puts a packet that was taken as the first back in front.
     #[inline(never)]
     fn push_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let len = self.packets.len(slot);
@@ -499,7 +501,7 @@ impl<C: QueueCode> Shared<C> {
 }
 
 impl Level {
-    /// After a packet has left: updates the position of its partition in the order.
+    /// Updates the position of a partition in the order, after a packet has left it.
     fn served(&mut self, node: u32, partition: u32, verdict: Verdict) {
         let head = self.partitions.head(partition);
         if head[kept::PLACE] >= kept::IN_ORDER {
@@ -507,7 +509,8 @@ impl Level {
         }
     }
 
-    /// The new position of a partition that a packet has left.
+    /// Moves a partition that a packet has left: out of the order if it is empty, behind others of its rank, or to
+    /// its new rank.
     #[inline(always)]
     pub(super) fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
         if is_empty && !self.shape.has_empty {
@@ -527,7 +530,7 @@ impl Visit<'_> {
         if ONE { &mut self.node[0] } else { &mut self.own[0] }
     }
 
-    /// Updates a partition's counts from the node below, after packets left there.
+    /// Updates the counts of a partition and its node from the node below, after packets left there.
     #[inline(always)]
     fn left_below<const ONE: bool>(&mut self, below: &[Level], partition: u32) {
         let Some(next) = below.first() else { return };
@@ -544,7 +547,8 @@ impl Visit<'_> {
     }
 }
 
-/// The records of a partition; whether the node is one partition is known at compile time.
+/// Returns the records of a node and its partition. `ONE`: each node has a single partition, whose counters are the
+/// node's.
 #[inline(always)]
 pub(super) fn visit<'l, const ONE: bool>(
     nodes: &'l mut Records,

@@ -1,4 +1,4 @@
-//! One level of the tree: its nodes and partitions, and the orders of the partitions.
+//! One level of the tree of a queue: its nodes and partitions, and the orders of the partitions.
 
 use super::order::Orders;
 use super::ranked::Ranked;
@@ -64,7 +64,7 @@ pub(super) struct Shape {
     /// Partitions per node.
     pub(super) n: u32,
     pub(super) partitions: Partitions,
-    /// Sets per node, if keys have several ways.
+    /// Number of sets per node, if the partition table is set-associative (WAYS above 1).
     pub(super) n_sets: u64,
     /// The packet words that are its key and its rank, if no handler needs to run.
     pub(super) key_word: Option<u16>,
@@ -105,7 +105,7 @@ pub(super) struct Shape {
     pub(super) limit_line: u32,
 }
 
-/// The levels of a program, without packets.
+/// Creates the levels of a program, without packets.
 pub(super) fn levels(program: &QueueProgram) -> Vec<Level> {
     let mut n_nodes = 1;
     let level = |(at, level): (usize, &weft_ir::queue::Level)| {
@@ -238,7 +238,7 @@ impl Level {
             || head[kept::BYTES] + bytes > self.shape.bytes_max
     }
 
-    /// The partition of a node with the most bytes, or packets if these have no bytes; the first of equals.
+    /// Returns the partition of a node with the most bytes, or packets if these have no bytes; the first of equals.
     pub(super) fn largest_partition(&self, node: u32) -> u32 {
         let n = self.shape.n;
         let held = |partition| {
@@ -251,6 +251,7 @@ impl Level {
 }
 
 impl Shape {
+    /// Derives the shape of a level from its program.
     fn new(program: &QueueProgram, at: usize) -> Self {
         let level = &program.levels[at];
         let is_one = level.partitions == Partitions::One;

@@ -1,4 +1,4 @@
-//! The order of the partitions in a node, and the partitions that are held.
+//! Orders the partitions of a node for scheduling, and holds partitions until a time.
 
 use super::level::{Level, kept};
 use super::ranked::{Few, RankSlots, Ranked};
@@ -58,7 +58,7 @@ impl Level {
         self.enter_at(node, partition, self.partitions.head(partition)[kept::RANK] as i64);
     }
 
-    /// As above, with a rank that may differ from its own.
+    /// Adds a partition to the order at a rank that may differ from its own.
     #[inline]
     pub(super) fn enter_at(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
@@ -111,6 +111,7 @@ impl Level {
         }
     }
 
+    /// Moves a partition to the position of a rank.
     #[inline(never)]
     fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
@@ -122,7 +123,8 @@ impl Level {
         }
     }
 
-    /// Holds a partition, or the node that it is.
+    /// Holds a partition until a time: it leaves the order until then. If the node is one partition, the node is
+    /// held.
     #[inline(never)]
     pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
         let until = until_ns.min(kept::IN_ORDER - 1);

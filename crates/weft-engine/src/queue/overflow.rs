@@ -1,4 +1,4 @@
-//! Overflow: a node that exceeds its limit makes room.
+//! Overflow: drops packets of a node that exceeds its limit, until it meets the limit.
 
 use super::level::{Level, kept, uncount};
 use super::ranked::RankSlots as _;
@@ -8,7 +8,8 @@ use super::{DropCause, NONE, QueueCode};
 use weft_ir::queue::Victim;
 
 impl<C: QueueCode> Shared<C> {
-    /// Handles an arrival after which some node of its path exceeds its limit. `path` has one partition per level.
+    /// Makes room after an arrival, on each level of its path whose node exceeds its limit. `path` has one partition
+    /// per level.
     #[cold]
     pub(super) fn make_room(&mut self, levels: &mut [Level], path: &[u32]) {
         let mut node = 0;
@@ -22,7 +23,8 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Trims a node that exceeds its limit after a packet arrived in one of its partitions.
+    /// Drops packets of a node that exceeds its limit, from the partition that `victim` selects. `partition` is that
+    /// of the arrived packet.
     fn trim(
         &mut self,
         levels: &mut [Level],
@@ -63,8 +65,8 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The first or last packet below a partition, by rank if packets have ranks. On each level below it takes the
-    /// largest partition.
+    /// Returns the first or last packet below a partition, and its leaf partition; by rank if packets have ranks. On
+    /// each level below it takes the largest partition. None if there is no packet.
     fn victim_packet(
         &self,
         levels: &mut [Level],
@@ -115,7 +117,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The least rank in a partition that a packet has left.
+    /// Updates the rank of a partition that has the least rank of its packets, after a packet has left.
     #[inline(always)]
     pub(super) fn least_left(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
         let rank = self.packets.rank(left);
@@ -133,7 +135,8 @@ impl<C: QueueCode> Shared<C> {
     }
 }
 
-/// A packet was taken from a partition on the last level: partitions that are empty now leave their order.
+/// Removes partitions that are empty now from their orders, after a packet was taken from a partition on the last
+/// level.
 fn vacated(levels: &mut [Level], partition: u32) {
     let mut partition = partition;
     for level in levels.iter_mut().rev().filter(|level| !level.shape.is_one) {

@@ -57,7 +57,7 @@ pub(super) struct PacketInfo {
 }
 
 impl Packets {
-    /// An empty store for a program; `fetch` prefetches a line, if the back end can.
+    /// Creates an empty store for a program; `fetch` prefetches a line, if the back end can.
     pub(super) fn new(program: &QueueProgram, fetch: Option<Fetch>) -> Self {
         let is_linked = program.levels.last().is_some_and(|leaf| leaf.packets == PacketOrder::Arrival);
         Self {
@@ -106,7 +106,8 @@ impl Packets {
         slot
     }
 
-    /// As above, for a packet of one line. None if no slot is free. `FLOW`: only the flow is stored.
+    /// Stores a packet whose words fit into one line, and returns its slot. None if no slot is free. `FLOW`: only the
+    /// flow is stored.
     #[inline(always)]
     pub(super) fn store_next<const FLOW: bool>(
         &mut self,
@@ -169,7 +170,7 @@ impl Packets {
         (self.free, self.first_unused) = (NONE, 0);
     }
 
-    /// Adds a free slot.
+    /// Makes the next unused slot the free one; extends the memory if necessary.
     #[inline(always)]
     pub(super) fn grow(&mut self) {
         self.free = self.first_unused;
@@ -320,7 +321,7 @@ impl Packets {
     }
 }
 
-/// Writes the words that every packet has.
+/// Writes the words that every packet has: handle, length, ECN and arrival time.
 #[inline(always)]
 fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
     words[HANDLE] = packet.handle;
@@ -329,7 +330,7 @@ fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
     words[ECN] = u64::from(packet.ecn);
 }
 
-/// The words that every packet has.
+/// Reads the words that every packet has.
 #[inline(always)]
 pub(super) fn known(packet: &Head) -> PacketInfo {
     PacketInfo {

@@ -1,4 +1,4 @@
-//! Records of nodes and partitions: words in whole cache lines.
+//! Stores the records of nodes and partitions: words in whole cache lines.
 
 use weft_ir::queue::direct::RecordWords;
 pub(super) use weft_ir::queue::layout::{CacheLine as Head, LINE_WORDS};

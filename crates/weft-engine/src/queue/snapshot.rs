@@ -128,7 +128,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(queue)
     }
 
-    /// The rows of a level without packets; values equal to the initial ones are left out.
+    /// Writes the rows of a level without packets; omits values that equal the initial ones in `fresh`.
     fn level_rows(&self, level: &Level, fresh: &Level, rows: &mut Vec<(RowKind, Vec<u64>)>) {
         let at = level.shape.at as u64;
         let decl = &self.shared.program.levels[level.shape.at];
@@ -180,6 +180,7 @@ impl<C: QueueCode> Queue<C> {
         self.by_arrival(&all).into_iter().map(handle).collect()
     }
 
+    /// Writes the rows of the waiting packets.
     fn packet_rows(&self, rows: &mut Vec<(RowKind, Vec<u64>)>) {
         let all = self.slots();
         let mut numbers = vec![0; all.len()];
@@ -191,7 +192,7 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// The packets of each partition on the last level, first to last.
+    /// Returns the packets of each partition on the last level, first to last, each with its partition.
     fn slots(&self) -> Vec<(u32, u32)> {
         let Some(leaf) = self.levels.last() else { return Vec::new() };
         let packets = &self.shared.packets;
@@ -200,13 +201,15 @@ impl<C: QueueCode> Queue<C> {
         (0..leaf.n_partitions()).flat_map(of_partition).collect()
     }
 
-    /// The indexes of these packets in order of arrival.
+    /// Returns the indexes of these packets in order of arrival.
     fn by_arrival(&self, slots: &[(u32, u32)]) -> Vec<usize> {
         let mut in_order: Vec<usize> = (0..slots.len()).collect();
         in_order.sort_by_key(|nth| self.shared.packets.arrived_ns(slots[*nth].1));
         in_order
     }
 
+    /// Restores the time, the random state and the wake time. The error says what is wrong with the row, as for all
+    /// restore functions.
     fn restore_event(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let n = self.shared.handlers.event.len();
         let [seed, wake_at] = *numbers.get(n..).unwrap_or_default() else { return Err(LENGTH) };
@@ -222,6 +225,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores the variables of a node, and its hold time.
     fn restore_node(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [at, node, until, vars @ ..] = numbers else { return Err(LENGTH) };
         let (at, node) = self.node_named(*at, *node)?;
@@ -236,6 +240,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores the rank and the variables of a partition; keeps its hold time in `waits`.
     fn restore_partition(&mut self, numbers: &[u64], waits: &mut HeldUntil) -> Result<(), &'static str> {
         let [at, partition, rank, stands, until, tag, vars @ ..] = numbers else { return Err(LENGTH) };
         let (at, partition) = self.partition_named(*at, *partition)?;
@@ -257,6 +262,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores the counts of a partition that is in use.
     fn restore_in_use(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [partition, values @ ..] = numbers else { return Err(LENGTH) };
         let at =
@@ -268,6 +274,7 @@ impl<C: QueueCode> Queue<C> {
         if is_right { Ok(()) } else { Err(LENGTH) }
     }
 
+    /// Restores a packet and appends it to its list.
     fn restore_packet(&mut self, numbers: &[u64], n_packets: u64) -> Result<(), &'static str> {
         let [number, partition, words @ ..] = numbers else { return Err(LENGTH) };
         let leaf = self.levels.len() - 1;
@@ -345,6 +352,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores which nodes have started their timers.
     fn restore_started(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [at, nodes @ ..] = numbers else { return Err(LENGTH) };
         for node in nodes {
@@ -354,6 +362,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores a running timer.
     fn restore_timer(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [due, at, node, nth] = *numbers else { return Err(LENGTH) };
         let (at, node) = self.node_named(at, node)?;
@@ -367,6 +376,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Checks that a level has a node, and returns both.
     fn node_named(&self, at: u64, node: u64) -> Result<(usize, u32), &'static str> {
         let level =
             usize::try_from(at).ok().and_then(|at| self.levels.get(at)).ok_or("there is no such level")?;
@@ -376,6 +386,7 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// Checks that a level has a partition, and returns both.
     fn partition_named(&self, at: u64, partition: u64) -> Result<(usize, u32), &'static str> {
         let level =
             usize::try_from(at).ok().and_then(|at| self.levels.get(at)).ok_or("there is no such level")?;

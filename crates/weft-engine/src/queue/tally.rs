@@ -31,7 +31,7 @@ impl Tally {
         other.lines.iter().for_each(|line| line.add_to(&mut self.lines));
     }
 
-    /// As above, without the lines.
+    /// Adds the counts of another tally, without its lines.
     fn count(&mut self, other: &Self) {
         self.waits.merge(&other.waits);
         self.dropped += other.dropped;
@@ -69,7 +69,7 @@ pub struct LineTotal {
 const LINES_MAX: usize = 256;
 
 impl LineTotal {
-    /// The totals of a queue; `versions` has one entry per level.
+    /// Returns the totals of a queue; `versions` has one entry per level.
     fn of(program: &QueueProgram, versions: &[u64], lines: &[LineCount]) -> Vec<Self> {
         let total = |line: &LineCount| Self {
             queue: program.levels[usize::from(line.level)].name.clone(),
@@ -136,6 +136,7 @@ impl LineTotals {
         self.begin(program, written);
     }
 
+    /// Sets the version of each level: the known one if its text is unchanged.
     fn begin(&mut self, program: &QueueProgram, written: &ProgramText) {
         let version = |(at, level): (usize, &weft_ir::queue::Level)| {
             let text = written.texts.get(at).copied().unwrap_or_default();
@@ -185,7 +186,7 @@ pub struct WaitHistogram {
 }
 
 impl WaitHistogram {
-    /// Records one packet.
+    /// Records the waiting time of one packet.
     pub fn note(&mut self, ns: u64) {
         let class = Self::class(ns);
         if self.counts.len() <= class {
@@ -222,6 +223,7 @@ impl WaitHistogram {
         0
     }
 
+    /// Adds the counts of another histogram.
     fn merge(&mut self, other: &Self) {
         let len = self.counts.len().max(other.counts.len());
         self.counts.resize(len, 0);
@@ -231,6 +233,7 @@ impl WaitHistogram {
         self.n += other.n;
     }
 
+    /// Returns the class of a time.
     fn class(ns: u64) -> usize {
         let units = ns >> UNIT_BITS;
         if units < LINEAR {
@@ -336,6 +339,7 @@ impl<C: QueueCode> Queue<C> {
         self.levels.iter().flat_map(|level| self.partitions_of(level, at_most)).collect()
     }
 
+    /// Returns up to `at_most` partitions of a level, those in use first, with their state and tally.
     fn partitions_of(&self, level: &Level, at_most: usize) -> Vec<PartitionState> {
         let at = level.shape.at;
         let is_all = at == 0 && level.shape.is_one;
@@ -377,6 +381,7 @@ impl<C: QueueCode> Queue<C> {
 }
 
 impl Level {
+    /// Returns the state of a partition, with its tally.
     fn state(&self, nth: u32, now_ns: u64, tally: Tally) -> PartitionState {
         let head = if self.shape.is_one { self.nodes.head(nth) } else { self.partitions.head(nth) };
         let waits = head[kept::PLACE];

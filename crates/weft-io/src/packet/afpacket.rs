@@ -460,7 +460,8 @@ impl Device for PacketSocket {
 }
 
 impl Ring {
-    /// The next packet, if there is one.
+    /// Returns the packet in the current slot of the ring, without releasing the slot. None if the kernel has not
+    /// filled it.
     fn peek(&self) -> Option<RingPacket> {
         let at = Self::at(self.next);
         let status = self.status().load(Ordering::Acquire);
@@ -555,6 +556,7 @@ unsafe impl FromRing for [u8; VIRTIO_HEADER_BYTES] {}
 // SAFETY: as above.
 unsafe impl FromRing for libc::tpacket2_hdr {}
 
+/// Binds a socket to an interface by index, for all protocols.
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -564,7 +566,7 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     sys::bind(socket, &address)
 }
 
-/// The link type of the interface that a socket is bound to.
+/// Returns the link type of the interface that a socket is bound to.
 fn link_of(socket: &OwnedFd) -> io::Result<Link> {
     match address_of(socket)?.sll_hatype {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(Link::Ethernet),
@@ -581,7 +583,7 @@ fn is_gone(socket: &OwnedFd) -> bool {
     address_of(socket).is_ok_and(|address| address.sll_ifindex <= 0)
 }
 
-/// The address that a socket is bound to.
+/// Returns the address that a socket is bound to.
 fn address_of(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
     let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
     let mut length = size_of::<libc::sockaddr_ll>() as u32;
@@ -619,7 +621,7 @@ fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usi
     sys::check(sent).map(|n| n as usize)
 }
 
-/// The pending error of a socket: the interface is gone or down. Down is temporary: it may come up again.
+/// Takes the pending error of a socket. True: the interface is down, and may come up again. `Err`: it is gone.
 fn take_socket_error(socket: &OwnedFd) -> io::Result<bool> {
     match sys::socket_error(socket)? {
         0 => Ok(false),

@@ -44,13 +44,13 @@ pub struct FileSource {
     piece: Vec<u8>,
     reader: Reader,
     link: Link,
-    /// The link type of the file's first packet; None: the file is truncated before it.
+    /// The link type of the file's first packet; None if the file ends before its first packet.
     link_type: Option<LinkType>,
     place: QueueId,
     pace: Pace,
     /// When the first packet was captured, and when it was delivered.
     begin: Option<(Time, Time)>,
-    /// The time of the previous packet: the time of one without.
+    /// The timestamp of the previous packet; used for packets without a timestamp.
     last: Time,
     /// A packet that was read and is not yet due.
     waiting: Option<PendingPacket>,
@@ -166,7 +166,7 @@ impl FileSource {
         (self.reader.position(), self.total)
     }
 
-    /// The link type of the file's first packet; None: the file is truncated before it.
+    /// The link type of the file's first packet; None if the file ends before its first packet.
     pub fn link_type(&self) -> Option<LinkType> {
         self.link_type
     }
@@ -217,7 +217,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Passes the next piece to the reader; returns false at the end.
+    /// Reads the next piece of the file into the reader; returns false at the end.
     fn fill(&mut self) -> io::Result<bool> {
         loop {
             self.counters.syscalls += 1;
@@ -238,7 +238,7 @@ impl FileSource {
         Some(given + (at - captured))
     }
 
-    /// The next packet, if it is due and there is a buffer for it.
+    /// Returns the next packet, if it is due and there is a buffer for it.
     fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
             self.is_starved = lacks_buffers(pool, pool.packet_max());
@@ -277,7 +277,7 @@ impl FileSource {
         }
     }
 
-    /// Sets a frame's metadata, and counts it.
+    /// Sets a frame's metadata, completes or reports its missing checksums and lengths, and counts the frame.
     fn described(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
         let (is_ip, bytes) = (self.link == Link::Ip, pool.bytes_mut(&frame));
         let offload = match (cut, self.trusts_checksums) {
@@ -298,7 +298,7 @@ impl FileSource {
         frame
     }
 
-    /// A frame for a due packet. `None`, and counted: no buffer of the pool would ever hold it.
+    /// Copies a due packet to a frame. None, and counted, if no buffer of the pool would ever hold it.
     fn frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
         let PendingPacket { at, bytes, cut } = waiting;
         self.begin.get_or_insert((*at, now));
@@ -418,6 +418,7 @@ impl FileSink {
         if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.drain() }
     }
 
+    /// Writes the buffered packets to the file and empties the buffer.
     fn drain(&mut self) -> io::Result<()> {
         self.counters.syscalls += 1;
         // A failed write is not retried: a file with a piece twice is worse than a short one.
@@ -499,7 +500,7 @@ fn cut_of(record: &Record<'_>) -> u32 {
     record.original_length.saturating_sub(record.bytes.len() as u32)
 }
 
-/// A packet's bytes on a port of this link; `None`: it is of another protocol.
+/// Returns a packet's bytes as they are on a port of this link. None if the packet is of another protocol.
 fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     if record.link == LinkType::ETHERNET && link == Link::Ethernet {
         return Some(record.bytes.into());

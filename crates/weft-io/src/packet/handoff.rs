@@ -60,7 +60,7 @@ impl Doorbell {
         Self { is_asleep: AtomicBool::new(false), wake }
     }
 
-    /// Called after a handoff.
+    /// Wakes the worker that takes the frames, if it sleeps. Call this after a handoff.
     pub(super) fn ring(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             self.wake();

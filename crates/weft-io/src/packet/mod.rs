@@ -146,7 +146,7 @@ pub struct QueueId {
 }
 
 impl QueueId {
-    /// Metadata of a packet of this length that arrived here. Counts the packet.
+    /// Returns the metadata of a packet of this length that arrived at this queue, and counts the packet.
     fn received(
         self,
         counters: &mut DeviceCounters,

@@ -1,4 +1,4 @@
-//! Network namespaces of the interfaces of ports.
+//! Opens and creates the network namespaces of ports, and runs code in them.
 
 #![expect(unsafe_code, reason = "the standard library cannot move a thread to another namespace")]
 
@@ -110,6 +110,7 @@ impl AsFd for Namespace {
     }
 }
 
+/// Runs a function on a new thread and returns its result; a panic continues here.
 fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

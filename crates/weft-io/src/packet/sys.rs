@@ -70,6 +70,7 @@ impl Mapping {
         self.length
     }
 
+    /// Maps memory of a descriptor for reading and writing.
     fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.

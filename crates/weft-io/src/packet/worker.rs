@@ -411,7 +411,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Reports to the engine which ports of groups have a carrier.
+    /// Reports to the engine which ports of groups have a carrier, and schedules the next check.
     fn poll_links(&mut self, now: Time) {
         let plan = Arc::clone(self.engine.plan());
         for member in plan.groups.iter().flat_map(|group| &group.members) {
@@ -447,7 +447,8 @@ impl Worker {
         self.ports.iter().any(|port| !port.waiting.is_empty())
     }
 
-    /// Sleeps a moment, so that more frames arrive together.
+    /// Sleeps for the coalescing interval, or until the next timeout if that is sooner, so that more frames arrive
+    /// together.
     fn rest(&mut self, now: Time) {
         let until = self.wakeup_time(now).min(now + self.coalesce);
         if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
@@ -487,7 +488,8 @@ impl Worker {
         self.channels.doorbell.set_awake();
     }
 
-    /// Fills `polls` with what can wake the worker; returns when it must wake even without an event.
+    /// Fills `polls` with the descriptors that can wake the worker; returns the time at which it must wake even
+    /// without an event.
     fn wakeup_time(&mut self, now: Time) -> Time {
         self.polls.clear();
         self.polls.push(libc::pollfd {
@@ -533,7 +535,7 @@ impl Worker {
         until
     }
 
-    /// Returns false on a request to stop.
+    /// Handles all mail. Returns false on a request to stop.
     fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
             match self.channels.mail.try_recv() {
@@ -593,6 +595,7 @@ impl Worker {
         links.into_iter().find(|link| link.plan().name == name)
     }
 
+    /// Sends what is left before the worker stops: handed-off frames, frames in links, buffered output and sink rows.
     fn finish(mut self) -> Result<(), PortError> {
         self.receive_handoffs(clock::now())?;
         self.run_links(clock::now())?;
@@ -602,6 +605,7 @@ impl Worker {
         Ok(())
     }
 
+    /// Sends the sink rows to the writer, if they are due or `is_last`. Counts them as lost if the writer is behind.
     fn send_rows(&mut self, now: Time, is_last: bool) {
         let n = self.engine.rows().len();
         if n == 0 {
@@ -693,7 +697,7 @@ impl Port {
         [&self.egress, &self.ingress].into_iter().flatten().map(report).collect()
     }
 
-    /// Puts received frames into the ingress link. Returns false if there is none.
+    /// Enqueues received frames on the ingress link, or hands them to its owner. Returns false if there is none.
     fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
             frames.drain(..).for_each(|frame| enqueue_on(link, frame, pool, now));
@@ -815,7 +819,7 @@ impl Port {
         Ok(())
     }
 
-    /// The device is down. Unless a link declares what to do, the frames are dropped, as the host would drop them.
+    /// Handles a device that is down: drops the waiting frames, as the host would, unless a link declares what to do.
     fn drop_or_hold(&mut self, pool: &mut Pool) {
         if self.on_failure.is_some() {
             // It may be up again: a socket reports once that it was down.
@@ -844,7 +848,8 @@ impl Port {
         self.is_cut_off() && self.on_failure == Some(OnFailure::Hold)
     }
 
-    /// Follows the other workers when a device is lost or recovered; the owner tries to open it again.
+    /// Follows the other workers of a port when its device is lost or recovered. The port's owner tries to open it
+    /// again.
     fn recover(&mut self, nth: u16, now: Time) {
         self.check_carrier(now);
         let turn = self.recovery.turn();
@@ -869,7 +874,7 @@ impl Port {
         let _ = self.recovery.open(&self.config, nth);
     }
 
-    /// Closes this worker's queues of a lost device.
+    /// Closes this worker's queues of a lost device, and keeps their counters.
     fn close(&mut self, turn: u32, now: Time) {
         // Keep the counters of the lost device.
         for mut device in self.queues.drain(..) {
@@ -884,6 +889,7 @@ impl Port {
         PortError { port: self.config.name.clone(), device: self.config.device.clone(), error }
     }
 
+    /// Returns the counters and the state of the port.
     fn report(&mut self) -> PortReport {
         let mut device = self.counted;
         self.queues.iter_mut().for_each(|queue| device.add(&queue.counters()));

@@ -1,4 +1,4 @@
-//! The frame workers of a node behind one handle.
+//! Starts, updates and stops the frame workers of a node, behind one handle.
 
 use super::Device;
 use super::handoff::{Doorbell, PortHandoffs};

@@ -1,4 +1,4 @@
-//! Entries: an id with its rank.
+//! Entries of a ranked container: an id with its rank and its position among equal ranks, comparable as one number.
 
 use super::super::packets::LINES_MAX;
 use core::cmp::Ordering;

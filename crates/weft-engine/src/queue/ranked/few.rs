@@ -1,10 +1,11 @@
-//! One or two ranks: a list for each. The owner keeps the first ids of both lists in one word, next to the data that it
-//! uses at the same time.
+//! The scheduling order of a node's partitions if there are at most two ranks: one FIFO list per rank.
+//!
+//! The owner keeps the first ids of both lists in one word, next to the data that it uses at the same time.
 
 use super::{NONE, RankSlots};
 use weft_ir::queue::layout::{pair, paired};
 
-/// The order of ids with at most two ranks. The word holds the first id of the low rank and of the high one,
+/// The order of ids with at most two ranks. The owner's word holds the first id of the low rank and of the high one,
 /// [`paired`].
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Few {
@@ -31,7 +32,7 @@ impl Few {
         self.change(firsts, places.rank(id), |list| unlink(list, id, places));
     }
 
-    /// Moves an id behind those of its new rank.
+    /// Moves an id to the tail of the list of its new rank.
     #[inline(never)]
     pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
@@ -43,7 +44,7 @@ impl Few {
         }
     }
 
-    /// As above, if its position changes.
+    /// Moves an id to the tail of the list of its new rank, if that is another list.
     #[inline(always)]
     pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
@@ -51,7 +52,7 @@ impl Few {
         }
     }
 
-    /// Moves the first id behind those of its new rank.
+    /// Gives the head id a new rank and moves it to the tail of that rank's list.
     #[inline(always)]
     pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if places.rank(id) == rank {
@@ -152,7 +153,7 @@ fn unlink(list: &mut List, id: u32, places: &mut impl RankSlots) {
     }
 }
 
-/// Moves an id of a list behind the others.
+/// Moves an id to the tail of its list.
 #[inline(always)]
 fn to_the_end(list: &mut List, id: u32, places: &mut impl RankSlots) {
     if *list == id {
@@ -163,7 +164,7 @@ fn to_the_end(list: &mut List, id: u32, places: &mut impl RankSlots) {
     }
 }
 
-/// All ids of a list.
+/// Collects all ids of a list.
 fn each(list: List, places: &impl RankSlots, ids: &mut Vec<u32>) {
     let mut at = list;
     while at != NONE {

@@ -123,7 +123,7 @@ impl Ranked {
         places.set_rank(id, rank);
     }
 
-    /// As above, if its position changes.
+    /// Moves an id behind those of its new rank, if its position changes.
     #[inline(always)]
     pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         if let Self::Tournament(tournament) = self {
@@ -154,7 +154,7 @@ impl Ranked {
         self.peek()
     }
 
-    /// As above, without preparing a repeated call.
+    /// Returns the first id, without preparing a repeated call.
     #[inline(never)]
     pub(super) fn peek(&self) -> Option<u32> {
         match self {

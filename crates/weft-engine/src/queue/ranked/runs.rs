@@ -1,4 +1,4 @@
-//! Runs: entries that arrive together are sorted at once; entries that arrive alone go into a heap.
+//! A ranked container for many ids: sorts entries that arrive together into runs, and puts single ones into a heap.
 //!
 //! New entries stay unsorted until the least of them is the first of all. If there are many by then, they are sorted
 //! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
@@ -68,6 +68,7 @@ impl Default for Runs {
 }
 
 impl Runs {
+    /// Adds an id behind those of its rank.
     #[inline(always)]
     pub(super) fn push(&mut self, rank: i64, id: u32) {
         if self.next_seq == SEQS {
@@ -83,6 +84,7 @@ impl Runs {
         self.take_in(Entry::new(rank, BACK, id));
     }
 
+    /// Adds an entry to the last ones, to the hole of the heap, or to the fresh entries.
     #[inline(always)]
     fn take_in(&mut self, new: Entry) {
         if new > self.lasts_from {
@@ -121,7 +123,7 @@ impl Runs {
         Some(self.pop_of_run(id, places))
     }
 
-    /// Removes the first id, which is that of a run.
+    /// Removes the first id, which is that of a run, and moves the run to the position of its next entry.
     #[inline(always)]
     fn pop_of_run(&mut self, named: u32, places: &mut impl RankSlots) -> u32 {
         let nth = (named - entry::IDS) as usize;
@@ -183,6 +185,7 @@ impl Runs {
         }
     }
 
+    /// Removes an entry of a run; if it was the first, repairs the heap.
     fn remove_from_run(&mut self, nth: usize, at: usize) {
         let run = &mut self.runs[nth];
         run.remove(at);
@@ -201,6 +204,7 @@ impl Runs {
         }
     }
 
+    /// Removes an entry of the heap. The root becomes a hole.
     fn remove_from_heap(&mut self, at: usize) {
         if at == 0 {
             self.heap[0] = HOLE;
@@ -264,7 +268,7 @@ impl Runs {
         }
     }
 
-    /// The first of the last entries of a sample. At least one entry is among the last: itself.
+    /// Returns the first of the last entries of a sample. At least one entry is among the last: itself.
     fn sampled_last(&mut self) -> Option<Entry> {
         let mut sample = core::mem::take(&mut self.aside);
         sample.clear();
@@ -293,7 +297,7 @@ impl Runs {
         self.heap.first() == Some(&HOLE)
     }
 
-    /// Moves the last entry into a free root.
+    /// Fills the hole at the root of the heap with the last entry.
     #[inline(always)]
     fn fill(&mut self) {
         if let Some(last) = self.heap.pop()
@@ -303,7 +307,7 @@ impl Runs {
         }
     }
 
-    /// Sorts the new entries, or puts them into the heap.
+    /// Sorts the fresh entries into a run, or puts them into the heap if they are few.
     #[inline(never)]
     fn settle(&mut self) {
         self.least = NO_ENTRY;
@@ -326,6 +330,7 @@ impl Runs {
         self.heap_up(first);
     }
 
+    /// Adds an entry to the heap.
     fn heap_up(&mut self, new: Entry) {
         if self.has_hole() {
             return down(&mut self.heap, 0, new);
@@ -335,7 +340,7 @@ impl Runs {
         up(&mut self.heap, at, new);
     }
 
-    /// Starts again with these entries.
+    /// Rebuilds the container from these entries.
     fn restart(&mut self, mut all: Vec<Entry>) {
         // A sorted vector is a heap.
         all.sort_unstable();
@@ -350,7 +355,7 @@ impl Runs {
     }
 }
 
-/// Moves an entry into a hole, or above it.
+/// Moves a hole up the heap to the position of an entry, and puts it there.
 fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
     while at > 0 {
         let parent = (at - 1) / 4;
@@ -364,7 +369,7 @@ fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
     heap[at] = new;
 }
 
-/// Moves an entry into a hole, or below it.
+/// Moves a hole down the heap to the position of an entry, and puts it there.
 #[inline(always)]
 fn down(heap: &mut [Entry], mut at: usize, new: Entry) {
     loop {

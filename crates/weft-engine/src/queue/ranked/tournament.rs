@@ -1,4 +1,4 @@
-//! A tournament tree: the path of each entry to the top is known before.
+//! A ranked container as a tournament tree: an entry's path to the top is known in advance.
 //!
 //! Each entry has a leaf. The lesser of two leaves plays against that of the next two, and so on up to the first of
 //! all. When a leaf changes, the entries beside its path are loaded independently, and no branch depends on them. A
@@ -59,6 +59,7 @@ impl Default for Tournament {
 }
 
 impl Tournament {
+    /// Creates an entry with the next sequence number.
     #[inline(always)]
     fn new_entry(&mut self, rank: i64, id: u32) -> Entry {
         if self.next_seq == SEQS {
@@ -79,6 +80,7 @@ impl Tournament {
         self.take_in(Entry::new(rank, BACK, id), id, places);
     }
 
+    /// Puts an entry into a free leaf.
     #[inline(always)]
     fn take_in(&mut self, new: Entry, id: u32, places: &mut impl RankSlots) {
         if self.free == NO_LEAF {
@@ -90,6 +92,7 @@ impl Tournament {
         self.set(leaf, new);
     }
 
+    /// Removes an id. If it is the first of all, the next arrival or lookup repairs its path.
     #[inline(always)]
     pub(super) fn remove(&mut self, id: u32, places: &impl RankSlots) {
         let leaf = places.links(id).0;
@@ -103,6 +106,7 @@ impl Tournament {
         self.first = HOLE;
     }
 
+    /// Moves an id behind those of its new rank.
     #[inline(always)]
     pub(super) fn move_to(&mut self, rank: i64, id: u32, places: &impl RankSlots) {
         self.settle();
@@ -127,7 +131,7 @@ impl Tournament {
         self.first == HOLE
     }
 
-    /// Repairs the path from the leaf of the former first entry.
+    /// Repairs the path from the leaf of the former first entry, if it was removed.
     #[inline(always)]
     fn settle(&mut self) {
         if self.has_hole() {
@@ -162,7 +166,8 @@ impl Tournament {
         self.play_all(Up { pair, side, least: new });
     }
 
-    /// Unrolled: in a loop the compiler uses branches, which cannot be predicted.
+    /// Plays the path of an entry to the top. Unrolled: in a loop the compiler uses branches, which cannot be
+    /// predicted.
     #[inline(always)]
     fn play_all(&mut self, up: Up) -> Option<Up> {
         let up = self.play_five(up)?;
@@ -171,6 +176,7 @@ impl Tournament {
         self.play_five(up)
     }
 
+    /// Plays five pairs of a path.
     #[inline(always)]
     fn play_five(&mut self, up: Up) -> Option<Up> {
         let up = self.play(up)?;
@@ -209,7 +215,7 @@ impl Tournament {
         self.play_anew();
     }
 
-    /// Plays all pairs.
+    /// Plays all pairs again, from the leaves to the top.
     fn play_anew(&mut self) {
         for pair in (2..self.pairs.len()).rev() {
             self.pairs[pair / 2].0[pair % 2] = self.pairs[pair].less();

@@ -360,7 +360,7 @@ impl Umem {
         address & !u64::from(self.buffer_bytes - 1)
     }
 
-    /// Copies bytes out of a buffer that the kernel has handed over.
+    /// Copies bytes from a buffer that the kernel has handed over.
     fn copy_out(&self, address: u64, to: &mut [u8]) {
         let at = self.checked(address, to.len());
         // SAFETY: both are valid for the length. They do not overlap, because the mapping is not part of a pool. The
@@ -409,6 +409,7 @@ impl UnfedSocket {
         bound(libc::XDP_COPY)
     }
 
+    /// Creates a socket with its memory and rings, and binds it to a queue in this mode.
     fn bound(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let memory = Umem::new(buffer_bytes)?;
@@ -450,6 +451,7 @@ impl UnfedSocket {
         Ok(Self { socket, memory, fill, completed, received, to_send, is_zero_copy })
     }
 
+    /// Completes the socket with its name, its place and the attached program.
     fn finish(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
         let buffer_bytes = u64::from(self.memory.buffer_bytes);
         XdpSocket {

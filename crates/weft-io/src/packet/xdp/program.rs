@@ -169,6 +169,8 @@ impl Attachment {
     }
 }
 
+/// Loads the program, which redirects each packet to the socket of its queue, or passes it to the host if there is
+/// none.
 fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
     let program = [
         // r2 = *(u32 *)(r1 + 16)
@@ -214,6 +216,7 @@ fn bpf_fd<T>(command: c_uint, attributes: &T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Calls `bpf` with a command and its attributes.
 fn bpf<T>(command: c_uint, attributes: &T) -> io::Result<c_int> {
     let attributes = ptr::from_ref(attributes);
     // SAFETY: the attributes are readable for their length and belong to the command. What they point to lives until
