@@ -20,7 +20,7 @@ pub(crate) type CallKey = Key<Call>;
 
 /// A stream of a connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Leg {
+pub(crate) struct StreamRef {
     pub(crate) conn: ConnKey,
     pub(crate) stream: StreamId,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Leg {
 #[derive(Clone, Copy)]
 pub(crate) enum Caller {
     /// A client, on a stream.
-    Stream(Leg),
+    Stream(StreamRef),
     /// A filter of another call: this is one of its tries.
     Filter(CallKey),
     /// None: the client has left, or never waited for a result. It is a mirrored or a detached call.
@@ -43,7 +43,7 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// The client's address. It outlives the client's connection, so that CLOSE always sees it.
     pub(crate) peer: Rc<str>,
-    pub(crate) up: Option<Leg>,
+    pub(crate) up: Option<StreamRef>,
     /// Its state at the filter behind its chain, once it has reached that.
     pub(crate) filtered: Option<Box<FilteredCall>>,
     pub(crate) pool: Rc<Pool>,
@@ -222,9 +222,9 @@ impl Call {
     }
 
     /// The client's stream.
-    pub(crate) fn down(&self) -> Option<Leg> {
+    pub(crate) fn down(&self) -> Option<StreamRef> {
         match self.caller {
-            Caller::Stream(leg) => Some(leg),
+            Caller::Stream(stream_ref) => Some(stream_ref),
             Caller::Filter(_) | Caller::Detached => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Ends calls: runs CLOSE, answers the client and releases what the call holds. Each call ends exactly once.
 
-use crate::call::{CallKey, Caller, Leg};
+use crate::call::{CallKey, Caller, StreamRef};
 use crate::engine::Engine;
 use crate::headers::{Form, status_of};
 use crate::verdict::Tuple;
@@ -142,7 +142,7 @@ impl Engine {
         &mut self,
         now: Time,
         key: CallKey,
-        down: Leg,
+        down: StreamRef,
         reply: Option<Vec<u8>>,
         last: Option<Rc<Headers>>,
         reset: ErrorCode,

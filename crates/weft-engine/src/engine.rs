@@ -316,12 +316,12 @@ impl Engine {
     /// Drains the clients of listeners that are gone.
     fn remove_listeners(&mut self, now: Time) {
         let plan = Arc::clone(&self.active.plan);
-        self.go_away(now, |listener| plan.listener(listener).is_none());
+        self.drain_clients(now, |listener| plan.listener(listener).is_none());
     }
 
     /// Drains the client connections of all listeners whose name satisfies `is_gone`: sends GOAWAY, and closes each
     /// after its last call.
-    fn go_away(&mut self, now: Time, is_gone: impl Fn(&str) -> bool) {
+    fn drain_clients(&mut self, now: Time, is_gone: impl Fn(&str) -> bool) {
         let is_meant = |c: &Conn| matches!(&c.side, Side::Downstream { listener, .. } if is_gone(listener));
         let keys: Vec<_> = self.conns.iter().filter(|(_, c)| is_meant(c)).map(|(k, _)| k).collect();
         for key in keys {
@@ -484,14 +484,14 @@ impl Engine {
 
     /// Drains a listener: its clients get a GOAWAY and finish their open calls.
     pub fn drain_listener(&mut self, now: Time, name: &str) {
-        self.go_away(now, |listener| listener == name);
+        self.drain_clients(now, |listener| listener == name);
     }
 
     /// Starts to close: each connection finishes its open calls and closes, and no further connection is accepted. It
     /// is done when [`Engine::clients_open`] is 0.
     pub fn close_gracefully(&mut self, now: Time) {
         self.is_stopping = true;
-        self.go_away(now, |_| true);
+        self.drain_clients(now, |_| true);
     }
 
     /// Ends what [`Engine::close_gracefully`] has left: calls with UNAVAILABLE, through their chains, and connections

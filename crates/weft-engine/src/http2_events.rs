@@ -1,6 +1,6 @@
 //! Drives HTTP/2 connections: handles the events of their frames, their end, and the flow-control credit of senders.
 
-use crate::call::{Call, CallKey, Caller, Leg};
+use crate::call::{Call, CallKey, Caller, StreamRef};
 use crate::conn::{Conn, ConnKey, LifeEnd, LifeLimits, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::FilteredCall;
@@ -110,7 +110,7 @@ impl Engine {
         let upstream = self.upstream_of(key);
         if let Some(endpoint) = upstream {
             self.forget_conn(endpoint, key);
-            self.note_failure(now, endpoint, DownReason::Fault(fault));
+            self.record_failure(now, endpoint, DownReason::Fault(fault));
         }
         self.close(now, key);
         if let Some(endpoint) = upstream {
@@ -167,7 +167,7 @@ impl Engine {
             let is_noted = self.conns.get(key).is_none_or(|conn| conn.fault.is_some());
             let why = why.or((!was_ready).then_some(DownReason::Lost));
             if let Some(why) = why.filter(|_| !is_noted) {
-                self.note_failure(now, endpoint, why);
+                self.record_failure(now, endpoint, why);
             }
         }
         self.end_calls_of(now, key);
@@ -213,7 +213,7 @@ impl Engine {
 
     /// Schedules the output and the timer of a connection. Call this after work on a connection.
     pub(crate) fn after_change(&mut self, key: ConnKey) {
-        self.note_output(key, false);
+        self.schedule_output(key, false);
         let now = self.now;
         let Some(conn) = self.conns.get_mut(key) else { return };
         let is_idle = conn.streams.is_empty();
@@ -262,7 +262,7 @@ impl Engine {
     }
 
     /// Drains a connection that is idle or old: it takes no further calls.
-    fn leave(&mut self, now: Time, key: ConnKey) {
+    fn drain_aged(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.life.aged_at = Some(now);
         if conn.is_downstream() {
@@ -287,11 +287,11 @@ impl Engine {
     pub(crate) fn flush(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.is_flush_set = false;
-        self.note_output(key, true);
+        self.schedule_output(key, true);
     }
 
     /// Schedules a connection's output: at the end of the turn or, if it is neither urgent nor due, a little later.
-    fn note_output(&mut self, key: ConnKey, is_due: bool) {
+    fn schedule_output(&mut self, key: ConnKey, is_due: bool) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.is_dirty || conn.h2.output().is_empty() {
             return;
@@ -317,7 +317,7 @@ impl Engine {
             self.handle_event(now, key, event);
         }
         match self.life_end(key) {
-            Some((at, LifeEnd::Leaves)) if at <= now => self.leave(now, key),
+            Some((at, LifeEnd::Leaves)) if at <= now => self.drain_aged(now, key),
             Some((at, LifeEnd::Cut)) if at <= now => self.cut_connection(now, key),
             _ => {}
         }
@@ -326,12 +326,12 @@ impl Engine {
     }
 
     /// Sends data on a stream; `end` ends it. Does nothing if the connection is gone or the stream was reset.
-    pub(crate) fn write(&mut self, leg: Leg, prefix: &[u8], data: &[u8], end: bool) {
-        if let Some(conn) = self.conns.get_mut(leg.conn) {
+    pub(crate) fn write(&mut self, stream_ref: StreamRef, prefix: &[u8], data: &[u8], end: bool) {
+        if let Some(conn) = self.conns.get_mut(stream_ref.conn) {
             // A stream that was reset meanwhile takes no data; its reset is on its way to us.
-            let _ = conn.h2.send_data(leg.stream, prefix, data, end);
+            let _ = conn.h2.send_data(stream_ref.stream, prefix, data, end);
         }
-        self.after_change(leg.conn);
+        self.after_change(stream_ref.conn);
     }
 
     /// Grants flow-control credit to the senders of a call for data that can move on. Call this after data was taken or

@@ -3,7 +3,7 @@
 //! A sender gets no credit for data that waits. So a connection holds at most its peer's windows, and one message
 //! gathered for a chain is bounded by itself. Many of either could still exceed the machine's memory.
 
-use crate::call::{Call, CallKey, Flow, HeldItem, Leg};
+use crate::call::{Call, CallKey, Flow, HeldItem, StreamRef};
 use crate::conn::{ConnId, ConnKey};
 use crate::engine::Engine;
 use crate::resend::Spare;
@@ -90,8 +90,10 @@ impl Engine {
 
     /// Returns the bytes that the end of a call would free.
     fn held_for(&self, call: &Call) -> usize {
-        let queued = |leg: Option<Leg>| {
-            leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
+        let queued = |stream_ref: Option<StreamRef>| {
+            stream_ref
+                .and_then(|stream_ref| Some(self.conns.get(stream_ref.conn)?.h2.queued(stream_ref.stream)))
+                .unwrap_or(0)
         };
         let of_tries = call.filtered.iter().flat_map(|wrap| wrap.tries());
         let of_tries = of_tries.filter_map(|one| Some(self.held_for(self.calls.get(one)?)));

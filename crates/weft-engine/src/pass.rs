@@ -242,9 +242,9 @@ impl PassScratch {
                 | InputLocation::Present(_)
                 | InputLocation::List(_) => continue,
                 InputLocation::Key(_) | InputLocation::Frame(_) | InputLocation::Layer(_) => continue,
-                InputLocation::Header(name) => self.keep_header(pass_inputs.headers, name),
-                InputLocation::Trailer(name) => self.keep_header(pass_inputs.trailers, name),
-                InputLocation::Meta(meta) => self.meta(*meta, active, pass_inputs),
+                InputLocation::Header(name) => self.copy_header(pass_inputs.headers, name),
+                InputLocation::Trailer(name) => self.copy_header(pass_inputs.trailers, name),
+                InputLocation::Meta(meta) => self.meta_slot(*meta, active, pass_inputs),
             };
             present.set(index, slot.is_some());
             self.slots[index] = slot.unwrap_or_default();
@@ -254,7 +254,7 @@ impl PassScratch {
 
     /// Copies all values of a header into the pass's text, joined with ", " (RFC 9110 section 5.3). None if absent or
     /// not UTF-8.
-    fn keep_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
+    fn copy_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
         let start = self.text.len();
         let mut found = false;
         for (_, value, _) in headers?.iter().filter(|(n, ..)| *n == name.as_bytes()) {
@@ -271,13 +271,13 @@ impl PassScratch {
 
     /// Returns the slot of an input that describes the pass or its call, such as METHOD. None if it is NULL or
     /// belongs to packets.
-    fn meta(&mut self, meta: Meta, active: &ActiveChain, pass_inputs: &PassInputs<'_>) -> Option<Slot> {
+    fn meta_slot(&mut self, meta: Meta, active: &ActiveChain, pass_inputs: &PassInputs<'_>) -> Option<Slot> {
         let number = |n: u64| Some(Slot { a: n, b: 0 });
         match meta {
-            Meta::Method => self.keep(pass_inputs.path),
-            Meta::Peer => self.keep(pass_inputs.peer.as_bytes()),
-            Meta::Upstream => self.keep(pass_inputs.upstream?.as_bytes()),
-            Meta::EndedBy => self.keep(pass_inputs.ended_by?.as_bytes()),
+            Meta::Method => self.copy_text(pass_inputs.path),
+            Meta::Peer => self.copy_text(pass_inputs.peer.as_bytes()),
+            Meta::Upstream => self.copy_text(pass_inputs.upstream?.as_bytes()),
+            Meta::EndedBy => self.copy_text(pass_inputs.ended_by?.as_bytes()),
             Meta::Size => number(pass_inputs.size),
             Meta::Index => number(pass_inputs.index),
             Meta::CallId => number(pass_inputs.call_id),
@@ -291,7 +291,7 @@ impl PassScratch {
     }
 
     /// Copies bytes into the pass's text; returns the slot of the copy.
-    fn keep(&mut self, bytes: &[u8]) -> Option<Slot> {
+    fn copy_text(&mut self, bytes: &[u8]) -> Option<Slot> {
         let start = self.text.len();
         self.text.extend_from_slice(bytes);
         Some(Slot { a: start as u64, b: bytes.len() as u64 })

@@ -268,7 +268,7 @@ impl Endpoint {
     }
 
     /// Records that a connection is ready, and clears the endpoint's failures.
-    pub(crate) fn note_connected(&mut self, conn: ConnKey) {
+    pub(crate) fn record_connected(&mut self, conn: ConnKey) {
         self.connecting = None;
         self.failures_in_a_row = 0;
         self.down = None;
@@ -276,7 +276,7 @@ impl Endpoint {
     }
 
     /// Records a failed connection; returns the time of the next attempt.
-    pub(crate) fn note_failure(&mut self, now: Time, why: DownReason) -> Time {
+    pub(crate) fn record_failure(&mut self, now: Time, why: DownReason) -> Time {
         self.connect_failures += 1;
         self.down = Some(why);
         let ClusterOptions { backoff_base, backoff_max, .. } = &self.cluster.options;
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn failed_endpoint_is_skipped_for_a_time() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
-        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0), DownReason::Refused);
+        endpoint(&pool, &mut endpoints, 1).record_failure(Time(0), DownReason::Refused);
         let picked: Vec<_> =
             (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
@@ -364,10 +364,10 @@ mod tests {
         };
         assert!(!picked(&endpoints));
         for at in [0, 2] {
-            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), DownReason::Lost);
+            endpoint(&pool, &mut endpoints, at).record_failure(Time(0), DownReason::Lost);
         }
         assert!(picked(&endpoints), "there is no other");
-        endpoint(&pool, &mut endpoints, 1).note_connected(Key::from_bits(1));
+        endpoint(&pool, &mut endpoints, 1).record_connected(Key::from_bits(1));
         assert!(picked(&endpoints));
     }
 
@@ -411,7 +411,7 @@ mod tests {
     fn no_pick_while_all_are_skipped() {
         let (pool, mut endpoints) = pool(Balance::Random);
         for at in 0..3 {
-            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), DownReason::Refused);
+            endpoint(&pool, &mut endpoints, at).record_failure(Time(0), DownReason::Refused);
         }
         assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }

@@ -204,7 +204,7 @@ impl Recorder {
             return;
         }
         let bytes = line_bytes(event);
-        if self.ended.is_none() && !self.take(bytes, is_packet) {
+        if self.ended.is_none() && !self.reserve(bytes, is_packet) {
             self.ended = Some(EndReason::Full);
         }
         if self.ended.is_some() {
@@ -222,7 +222,7 @@ impl Recorder {
     }
 
     /// Reserves room for a line of that many bytes. False if the recording is full.
-    fn take(&self, bytes: u64, is_packet: bool) -> bool {
+    fn reserve(&self, bytes: u64, is_packet: bool) -> bool {
         let SharedUsage { packets, bytes: of_bytes } = &*self.taken;
         let more = |limit: u64, n: u64| move |taken: u64| (taken + n <= limit).then_some(taken + n);
         if of_bytes.fetch_update(Relaxed, Relaxed, more(self.limits.bytes as u64, bytes)).is_err() {
@@ -292,7 +292,7 @@ impl PathEvents {
     }
 
     /// Decodes the bits of path events. None if they are no valid combination.
-    fn of_bits(bits: u64) -> Option<Self> {
+    fn from_bits(bits: u64) -> Option<Self> {
         let bit = |at: u32| bits >> at & 1 == 1;
         let events =
             Self { is_lost: bit(0), is_duplicated: bit(1), is_corrupted: bit(2), is_reordered: bit(3) };
@@ -401,7 +401,7 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Queu
                 )
             }
             "w" => QueueEvent::Path(
-                number()?.and_then(PathEvents::of_bits).ok_or_else(|| fault("it says nothing"))?,
+                number()?.and_then(PathEvents::from_bits).ok_or_else(|| fault("it says nothing"))?,
             ),
             _ => return Err(fault("it begins with none of e, d, t, r, l, f, w")),
         };

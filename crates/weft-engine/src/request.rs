@@ -5,7 +5,7 @@
 //! headers arrive. Only data that must wait is copied; its sender gets no credit for it.
 
 use crate::active_plan::RouteMatch;
-use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
+use crate::call::{Call, CallKey, Caller, HeldItem, Phase, StreamRef};
 use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
@@ -57,7 +57,7 @@ impl Engine {
             _ => return,
         };
         let key = self.calls.insert(Call {
-            caller: Caller::Stream(Leg { conn, stream }),
+            caller: Caller::Stream(StreamRef { conn, stream }),
             due: deadline.map(|timeout| now + timeout),
             chain,
             method,
@@ -170,12 +170,12 @@ impl Engine {
         if end && !is_whole {
             self.end_here(now, key, Status::Internal, "the request ended within a message");
         } else if end && !call.request.is_end_queued {
-            self.request_without_rest(now, key);
+            self.end_request(now, key);
         }
     }
 
     /// Handles the end of a request that came after its last message, or without a message.
-    fn request_without_rest(&mut self, now: Time, key: CallKey) {
+    fn end_request(&mut self, now: Time, key: CallKey) {
         let call = self.call_mut(key);
         if call.phase == Phase::AwaitMessage && call.request.index == 0 {
             if call.opened == 0 {

@@ -1,6 +1,6 @@
 //! Upstream: finds a server for a call, and handles the loss of the server or of the connection to it.
 
-use crate::call::{Call, CallKey, Leg, Phase};
+use crate::call::{Call, CallKey, Phase, StreamRef};
 use crate::conn::{Conn, ConnKey, Life, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer, upstream_config};
@@ -51,7 +51,7 @@ impl Engine {
         };
         let Some(chosen) = chosen.filter(can_be_tried) else {
             let pool = Rc::clone(&call.pool);
-            let text = self.why_none(now, &pool, chosen);
+            let text = self.describe_no_endpoint(now, &pool, chosen);
             return self.end_here(now, key, Status::Unavailable, &text);
         };
         call.endpoint = Some(chosen);
@@ -62,7 +62,7 @@ impl Engine {
 
     /// Says why a call finds no endpoint in a pool, or not the one that it requires: the skipped endpoint that is
     /// tried next.
-    fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
+    fn describe_no_endpoint(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
         let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
         let all = all.take(of.map_or(usize::MAX, |_| 1));
         let next = all.filter(|endpoint| endpoint.is_skipped(now)).min_by_key(|endpoint| endpoint.retry_at());
@@ -91,7 +91,7 @@ impl Engine {
             }
             conn.streams.insert(stream, key);
             call.response.deframer.set_limit(endpoint.cluster.options.message_size_max);
-            call.up = Some(Leg { conn: *conn_key, stream });
+            call.up = Some(StreamRef { conn: *conn_key, stream });
             call.phase = Phase::Open;
             call.request.is_end_queued |= end;
             endpoint.active += 1;
@@ -132,12 +132,12 @@ impl Engine {
         }
         if let Some(displaced) = displaced {
             self.stats.refuse("waiting_max", 1);
-            self.end_full(now, displaced, at, &format!("{WAITING_MAX} calls wait for one already"));
+            self.end_without_stream(now, displaced, at, &format!("{WAITING_MAX} calls wait for one already"));
         }
     }
 
     /// Ends a call that has found no stream to its endpoint.
-    fn end_full(&mut self, now: Time, key: CallKey, at: EndpointKey, why: &str) {
+    fn end_without_stream(&mut self, now: Time, key: CallKey, at: EndpointKey, why: &str) {
         let Some(endpoint) = self.endpoints.get(at) else { return };
         if !self.calls.get(key).is_some_and(|call| call.waits_at(at)) {
             return;
@@ -162,7 +162,7 @@ impl Engine {
             for call in late.into_iter().map(|waiter| waiter.call) {
                 if self.calls.get(call).is_some_and(|call| call.waits_at(at)) {
                     self.stats.refuse("waiting_time_max", 1);
-                    self.end_full(now, call, at, &format!("none came free in {WAITING_TIME_MAX}"));
+                    self.end_without_stream(now, call, at, &format!("none came free in {WAITING_TIME_MAX}"));
                 }
             }
         }
@@ -233,9 +233,9 @@ impl Engine {
     }
 
     /// Records a failed connection to an endpoint: the endpoint is skipped for a while, and probed after that.
-    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
+    pub(crate) fn record_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
-        let due = endpoint.note_failure(now, why);
+        let due = endpoint.record_failure(now, why);
         let timer = self.timers.set(due, Timer::Probe(at));
         if let Some(before) = endpoint.probe.replace(timer) {
             self.timers.cancel(before);
@@ -283,7 +283,7 @@ impl Engine {
         self.stats.upstream.open += 1;
         self.stats.upstream.total += 1;
         if let Some(endpoint) = self.endpoints.get_mut(*endpoint) {
-            endpoint.note_connected(key);
+            endpoint.record_connected(key);
         }
     }
 
@@ -398,7 +398,7 @@ impl Engine {
     }
 
     /// Releases the upstream stream of a call, which needs it no longer; `owed` bytes of it were not credited yet.
-    pub(crate) fn leave_upstream(&mut self, now: Time, up: Leg, at: Option<EndpointKey>, owed: u32) {
+    pub(crate) fn leave_upstream(&mut self, now: Time, up: StreamRef, at: Option<EndpointKey>, owed: u32) {
         if let Some(endpoint) = at.and_then(|e| self.endpoints.get_mut(e)) {
             endpoint.active -= 1;
             endpoint.n_left += 1;

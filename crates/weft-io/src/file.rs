@@ -17,9 +17,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     // have been replaced.
     let refuse = |kind: std::fs::FileType| match kind.is_file() {
         true => Ok(()),
-        false => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, and no file", name(kind))))
-        }
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("it is {}, and no file", kind_name(kind)),
+        )),
     };
     refuse(std::fs::metadata(path)?.file_type())?;
     // A FIFO that has replaced the file would block otherwise.
@@ -69,7 +70,7 @@ fn too_large(bytes_max: u64) -> io::Error {
 }
 
 /// Names a kind of file that is not a regular one, for messages.
-fn name(kind: std::fs::FileType) -> &'static str {
+fn kind_name(kind: std::fs::FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a folder",
         kind if kind.is_fifo() => "a FIFO",

@@ -15,7 +15,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Puts tables that become large from now on into huge pages, if the operating system gives them on request (`madvise`
 /// in `/sys/kernel/mm/transparent_hugepage/enabled`, the usual setting). Otherwise this only costs time.
 pub fn ask_for_huge_pages() {
-    weft_core::table::set_block_source(BlockSource { block, prefault: soon });
+    weft_core::table::set_block_source(BlockSource { block, prefault: request_prefault });
 }
 
 /// Allocates zeroed words, on huge pages where possible. Words that are never written are not resident.
@@ -44,7 +44,7 @@ const WAITING_MAX: usize = 64;
 type Range = (usize, usize);
 
 /// Requests a background thread to populate memory. The request is dropped if too many wait.
-fn soon(words: &[AtomicU64]) {
+fn request_prefault(words: &[AtomicU64]) {
     static WAITING: OnceLock<Option<SyncSender<Range>>> = OnceLock::new();
     let waiting = WAITING.get_or_init(|| {
         let (waiting, ranges) = sync_channel(WAITING_MAX);
@@ -78,7 +78,7 @@ mod tests {
     fn blocks_are_zeroed_and_writable() {
         for words in [1, 4096, 3 * HUGE_PAGE_BYTES / 8 + 1] {
             let block = block(words);
-            soon(&block);
+            request_prefault(&block);
             assert!(block.iter().all(|word| word.swap(7, Relaxed) == 0) && block.len() == words);
         }
     }

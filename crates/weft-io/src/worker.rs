@@ -224,7 +224,7 @@ impl Worker {
             for index in core::mem::take(&mut self.again) {
                 if let Some(Some(socket)) = self.sockets.get_mut(index) {
                     socket.is_again = false;
-                    self.read(now, index);
+                    self.read_socket(now, index);
                 }
             }
             for event in &events {
@@ -233,7 +233,7 @@ impl Worker {
                     Token(token) if token > LISTENERS - self.listeners.len() && token <= LISTENERS => {
                         self.accept(LISTENERS - token);
                     }
-                    Token(index) => self.ready(now, index, event),
+                    Token(index) => self.handle_socket_event(now, index, event),
                 }
             }
             self.retry_accept();
@@ -302,7 +302,7 @@ impl Worker {
     // ---- sockets ----
 
     /// Handles an event of a socket: the result of connecting, then writes and reads.
-    fn ready(&mut self, now: Time, index: usize, event: &Event) {
+    fn handle_socket_event(&mut self, now: Time, index: usize, event: &Event) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if socket.is_connecting {
             match socket.stream.is_connected() {
@@ -315,15 +315,15 @@ impl Worker {
         // An end that arrives together with data has no event of its own: the next read finds it.
         socket.is_read_closed |= event.is_read_closed();
         if event.is_writable() {
-            self.write(now, index);
+            self.write_socket(now, index);
         }
         if event.is_readable() || event.is_read_closed() {
-            self.read(now, index);
+            self.read_socket(now, index);
         }
     }
 
     /// Reads from a connection, a limited number of times per turn, and gives the bytes to the engine.
-    fn read(&mut self, now: Time, index: usize) {
+    fn read_socket(&mut self, now: Time, index: usize) {
         for _ in 0..READS_A_TURN {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
             self.syscalls += 1;
@@ -354,13 +354,13 @@ impl Worker {
     }
 
     /// Writes a connection's output until the socket or the output is exhausted.
-    fn write(&mut self, now: Time, index: usize) {
+    fn write_socket(&mut self, now: Time, index: usize) {
         loop {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
             let output = self.engine.output(socket.conn);
             if output.is_empty() {
                 if socket.is_closing {
-                    self.end_output(now, index);
+                    self.shut_down_output(now, index);
                 }
                 return;
             }
@@ -379,13 +379,13 @@ impl Worker {
 
     /// The peer or the network has ended a connection.
     fn close_lost(&mut self, now: Time, index: usize, reason: CloseReason) {
-        let Some(socket) = self.forget(index) else { return };
+        let Some(socket) = self.remove_socket(index) else { return };
         self.engine.handle_closed(now, socket.conn, reason);
     }
 
     /// Shuts down writing on a connection that the engine has closed. It is closed once the peer has closed, too:
     /// with unread bytes the system would reset the connection, and the peer would lose our last ones.
-    fn end_output(&mut self, now: Time, index: usize) {
+    fn shut_down_output(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if !core::mem::replace(&mut socket.is_output_ended, true) {
             self.syscalls += 1;
@@ -396,7 +396,7 @@ impl Worker {
     }
 
     /// Removes the socket of a connection or an attempt, and frees its index.
-    fn forget(&mut self, index: usize) -> Option<Socket> {
+    fn remove_socket(&mut self, index: usize) -> Option<Socket> {
         let mut socket = self.sockets.get_mut(index)?.take()?;
         // Closing the descriptor would deregister it, too; this keeps mio's records consistent.
         let _ = socket.stream.deregister(self.poll.registry());
@@ -443,10 +443,10 @@ impl Worker {
     fn act_and_write(&mut self, now: Time) {
         loop {
             if let Some(action) = self.engine.poll_action() {
-                self.act(now, action);
+                self.run_action(now, action);
             } else if let Some(conn) = self.engine.poll_output() {
                 if let Some(index) = self.slots.get(&conn).copied() {
-                    self.write(now, index);
+                    self.write_socket(now, index);
                 }
             } else {
                 return;
@@ -455,7 +455,7 @@ impl Worker {
     }
 
     /// Carries out an action of the engine: connects, closes, wakes other workers or aborts.
-    fn act(&mut self, now: Time, action: Action) {
+    fn run_action(&mut self, now: Time, action: Action) {
         match action {
             Action::Connect { conn, address } => {
                 let addresses = self.addresses_of(&address);
@@ -471,7 +471,7 @@ impl Worker {
                 if let Some(Some(socket)) = self.sockets.get_mut(index) {
                     socket.is_closing = true;
                 }
-                self.write(now, index);
+                self.write_socket(now, index);
             }
             Action::Wake => {
                 let others = self.peers.iter().enumerate().filter(|(index, _)| *index != self.index);
@@ -485,7 +485,7 @@ impl Worker {
                     self.connect_errors.insert(endpoint, "no answer in the connect timeout".to_owned());
                 }
                 if let Some(index) = self.slots.get(&conn).copied() {
-                    self.forget(index);
+                    self.remove_socket(index);
                 }
             }
         }
@@ -521,7 +521,7 @@ impl Worker {
             let endpoint = race.endpoint().clone();
             let Some(address) = race.next_address(now) else { return };
             self.syscalls += 1;
-            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note_refused(error));
+            let connected = StreamSocket::connect(&address).inspect_err(|error| self.count_refused(error));
             let admitted = connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
                 true => Ok(stream),
                 false => Err(io::Error::other("the last descriptors are not for calls")),
@@ -539,7 +539,7 @@ impl Worker {
 
     /// Handles a failed connection attempt: tries the next address.
     fn lose_attempt(&mut self, now: Time, index: usize, error: &io::Error) {
-        let Some(socket) = self.forget(index) else { return };
+        let Some(socket) = self.remove_socket(index) else { return };
         if let Some(endpoint) = &socket.endpoint {
             self.note_connect_error(endpoint, error);
         }
@@ -559,7 +559,7 @@ impl Worker {
         race.into_attempts()
             .into_iter()
             .filter(|slot| *slot != index)
-            .for_each(|slot| drop(self.forget(slot)));
+            .for_each(|slot| drop(self.remove_socket(slot)));
         self.slots.insert(conn, index);
         self.connect_errors.remove(&endpoint);
         if let (Some(peer), Some(addresses)) = (peer, self.names.get_mut(&endpoint))
@@ -574,7 +574,7 @@ impl Worker {
     fn end_race(&mut self, conn: ConnId) -> Option<String> {
         let race = self.races.remove(&conn)?;
         let endpoint = race.endpoint().to_string();
-        race.into_attempts().into_iter().for_each(|slot| drop(self.forget(slot)));
+        race.into_attempts().into_iter().for_each(|slot| drop(self.remove_socket(slot)));
         Some(endpoint)
     }
 
@@ -625,7 +625,7 @@ impl Worker {
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Most likely there is no descriptor left: the connection waits in the backlog.
                 Err(error) => {
-                    self.note_refused(&error);
+                    self.count_refused(&error);
                     return self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
                 }
             }
@@ -634,9 +634,9 @@ impl Worker {
     }
 
     /// Counts errors caused by a lack of descriptors, of the process or of the system.
-    fn note_refused(&self, error: &io::Error) {
+    fn count_refused(&self, error: &io::Error) {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
-            self.descriptors.note_refused();
+            self.descriptors.count_refused();
         }
     }
 

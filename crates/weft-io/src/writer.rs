@@ -290,7 +290,7 @@ impl Target {
         let Self::Open { file, n_buffered, .. } = self else { return 1 };
         *n_buffered += 1;
         let written = file.write_all(line);
-        self.note_outcome(written)
+        self.handle_write_result(written)
     }
 
     /// Writes the buffer; returns the number of lost rows.
@@ -300,11 +300,11 @@ impl Target {
         if flushed.is_ok() {
             *n_buffered = 0;
         }
-        self.note_outcome(flushed)
+        self.handle_write_result(flushed)
     }
 
     /// Handles the result of a write: after a failure, returns the number of buffered rows, which are lost.
-    fn note_outcome(&mut self, outcome: io::Result<()>) -> u64 {
+    fn handle_write_result(&mut self, outcome: io::Result<()>) -> u64 {
         let Err(error) = outcome else { return 0 };
         match core::mem::replace(self, Self::failed(&error)) {
             Self::Open { file, n_buffered, .. } => {
@@ -358,7 +358,7 @@ impl Files {
                     write_row(&mut self.line, &row);
                     self.append(path);
                 }
-                SinkTarget::Metrics => self.note_metrics(&row),
+                SinkTarget::Metrics => self.set_metrics(&row),
                 SinkTarget::Table { .. } => {
                     let row = TableRow::of(&row).expect("the row is of a table");
                     if self.tables.as_ref().is_none_or(|tables| tables.try_send(row).is_err()) {
@@ -380,7 +380,7 @@ impl Files {
     }
 
     /// Sets a metric for each number of a row; the row's bytes columns are the labels.
-    fn note_metrics(&mut self, row: &Row<'_>) {
+    fn set_metrics(&mut self, row: &Row<'_>) {
         let columns = &row.sink.columns;
         let mut labels = Vec::new();
         for (column, value) in columns.iter().zip(row.values()) {

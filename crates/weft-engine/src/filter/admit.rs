@@ -108,7 +108,7 @@ impl Engine {
             };
             match self.pass_stage(now, key) {
                 Step::On => self.filtered_mut(key).expect("it has passed a stage").stage = next,
-                Step::Wait => return self.note_waits(key, next),
+                Step::Wait => return self.count_waiting_call(key, next),
                 Step::Refuse(status, why) => return self.refuse_call(now, key, status, why),
                 Step::Repeat(answer) => return self.repeat_answer(now, key, &answer),
             }
@@ -140,7 +140,7 @@ impl Engine {
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         let id = active.filter.key(&filtered.keys, id);
         // With one more, an id under way would be evicted, and its call made twice.
-        let may_begin = || active.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
+        let may_begin = || active.filter.state.count_waiting(WaitKind::IsFirst, true, calls_max);
         match known.enter(now, id, may_begin) {
             IdStatus::First => {
                 filtered.admission.is_first = true;
@@ -205,7 +205,7 @@ impl Engine {
             RateDecision::Now => Step::On,
             RateDecision::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
             RateDecision::At(at) => {
-                state.note_waiting(WaitKind::ForTime, true, u32::MAX);
+                state.count_waiting(WaitKind::ForTime, true, u32::MAX);
                 let timer = self.timers.set(at, Timer::Turn(key));
                 let filtered = self.filtered_mut(key).expect("the caller has looked");
                 (filtered.admission.waits, filtered.turn) = (Some(WaitKind::ForTime), Some(timer));
@@ -216,7 +216,7 @@ impl Engine {
 
     /// Counts a call that waits for other calls. False if `max` calls wait already.
     fn may_wait_for_others(&mut self, key: CallKey, active: &ActiveFilter, max: u32) -> bool {
-        let fits = active.filter.state.note_waiting(WaitKind::ForOthers, true, max);
+        let fits = active.filter.state.count_waiting(WaitKind::ForOthers, true, max);
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         filtered.admission.waits = fits.then_some(WaitKind::ForOthers);
         fits
@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// Counts a call that waits. Afterwards it continues with stage `next`, or repeats the check of its id.
-    fn note_waits(&mut self, key: CallKey, next: Stage) {
+    fn count_waiting_call(&mut self, key: CallKey, next: Stage) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.filter.count(|c| c.waited += 1);
         // A call that waits for another one with its id repeats the check; all others have what they waited for.
@@ -373,7 +373,7 @@ impl Engine {
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
             (held.is_first, &state.call_ids, policies.once)
         {
-            state.note_waiting(WaitKind::IsFirst, false, 0);
+            state.count_waiting(WaitKind::IsFirst, false, 0);
             let id = active.filter.key(&filtered.keys, id);
             known.forget(now, id);
             self.wake_all(now, &active, state.stand_in(id));
@@ -420,7 +420,7 @@ impl FilteredCall {
     /// Ends the wait of this call, if it waits: it no longer counts as waiting.
     pub(super) fn end_waiting(&mut self) {
         if let Some(waits) = self.admission.waits.take() {
-            self.filter.filter.state.note_waiting(waits, false, 0);
+            self.filter.filter.state.count_waiting(waits, false, 0);
         }
     }
 }

@@ -81,8 +81,8 @@ impl Breaker {
     pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: PassKind, ended: CallResult) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
         match (pass, self.phase) {
-            (PassKind::Probe, Phase::HalfOpen) => self.probed(now, circuit, ended),
-            (PassKind::Ordinary, Phase::Closed) => self.count(now, circuit, ended),
+            (PassKind::Probe, Phase::HalfOpen) => self.count_probe(now, circuit, ended),
+            (PassKind::Ordinary, Phase::Closed) => self.count_result(now, circuit, ended),
             // It was admitted before the breaker changed, and says nothing about the servers now.
             _ => false,
         }
@@ -98,7 +98,7 @@ impl Breaker {
 
     /// Counts the result of a probe: closes the breaker after enough good ones, opens it after an error. True if it
     /// opened.
-    fn probed(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
+    fn count_probe(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         self.probes = self.probes.saturating_sub(1);
         match ended {
             CallResult::Well => {
@@ -115,7 +115,7 @@ impl Breaker {
 
     /// Counts the result of an ordinary call. True if the breaker opened: too many errors in a row, or too many in
     /// the window.
-    fn count(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
+    fn count_result(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         if ended == CallResult::Unknown {
             return false;
         }

@@ -61,14 +61,14 @@ impl Limit {
                 let is_slow =
                     matches!(sample, Sample::Took(time) if latency_max.is_some_and(|max| time > max));
                 if is_slow || sample == Sample::Congested {
-                    self.fall(now, sent, backoff);
+                    self.reduce_limit(now, sent, backoff);
                 } else if is_used {
                     self.limit += 1.0 / self.limit;
                 }
             }
-            (CongestionLaw::Gradient { .. }, Sample::Congested) => self.fall(now, sent, GRADIENT_MIN),
+            (CongestionLaw::Gradient { .. }, Sample::Congested) => self.reduce_limit(now, sent, GRADIENT_MIN),
             (CongestionLaw::Gradient { tolerance }, Sample::Took(time)) => {
-                self.follow(tolerance, time, is_used);
+                self.adapt_limit(tolerance, time, is_used);
             }
         }
         self.limit = self.limit.clamp(f64::from(congestion.min), f64::from(congestion.max));
@@ -84,7 +84,7 @@ impl Limit {
 
     /// Multiplies the limit by `backoff`, once for all calls that were in flight together: they met the same
     /// congestion.
-    fn fall(&mut self, now: Time, sent: Time, backoff: f64) {
+    fn reduce_limit(&mut self, now: Time, sent: Time, backoff: f64) {
         if sent >= self.fell {
             self.limit *= backoff;
             self.fell = now;
@@ -93,7 +93,7 @@ impl Limit {
 
     /// Adapts the limit to the duration of a call: it shrinks as calls take longer than the long-term mean.
     /// `is_used`: at least half of the limit was in use; otherwise the limit stays.
-    fn follow(&mut self, tolerance: f64, took: Interval, is_used: bool) {
+    fn adapt_limit(&mut self, tolerance: f64, took: Interval, is_used: bool) {
         let took = (took.0 as f64).max(1.0);
         self.mean_ns = match self.mean_ns {
             0.0 => took,

@@ -116,7 +116,7 @@ impl State {
     }
 
     /// Adds or removes a waiting call. False if there would be more than `max`.
-    pub(crate) fn note_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
+    pub(crate) fn count_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
         let at = AT_WAITING + what as usize;
         self.cells.lock();
         let n = self.cells.word(at);

@@ -235,7 +235,7 @@ impl Engine {
         one.answered.data.extend_from_slice(prefix);
         one.answered.data.extend_from_slice(data);
         if is_stream {
-            self.commit(now, key, child);
+            self.choose_winner(now, key, child);
         }
     }
 
@@ -255,16 +255,16 @@ impl Engine {
         let active = Rc::clone(&filtered.filter);
         let was_winner = filtered.winner == Some(child);
         call.served_by = served.or(call.served_by);
-        self.note_endpoint(now, key, &active, served, &end);
+        self.count_endpoint_result(now, key, &active, served, &end);
         if end.is_timeout_of(&active.name) {
             active.count(|c| c.timeouts += 1);
         }
         let ending = TryResult { end, answered };
         if was_winner {
-            return self.finish(now, key, ending);
+            return self.finish_call(now, key, ending);
         }
-        match self.next_after(now, key, &ending) {
-            NextStep::Win => self.win(now, key, ending),
+        match self.decide_next_step(now, key, &ending) {
+            NextStep::Win => self.accept_result(now, key, ending),
             NextStep::Await => {
                 self.filtered_mut(key).expect("it was there above").failed = Some(Box::new(ending))
             }
@@ -287,7 +287,7 @@ impl Engine {
     }
 
     /// Decides how the call continues after this result of a try.
-    fn next_after(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
+    fn decide_next_step(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
         let seed = self.config.seed;
         let Some(call) = self.calls.get(key) else { return NextStep::Win };
         let Some(filtered) = call.filtered.as_ref() else { return NextStep::Win };
@@ -297,7 +297,8 @@ impl Engine {
         let may_repeat = pushback != Some(None) && !matches!(ending.end, End::Dropped { .. });
         if let Some(hedge) = policies.hedge.filter(|hedge| hedge.not_final.contains(status)) {
             let has_more = filtered.n_tries <= hedge.extra_max && may_repeat;
-            if has_more && within_budget(active, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+            if has_more && within_budget(active, hedge.budget, |b| state.hedges(|spent| spent.spend(now, b)))
+            {
                 return NextStep::Hedge;
             }
             if !filtered.tries.is_empty() {
@@ -313,7 +314,7 @@ impl Engine {
         let hedges_max = policies.hedge.map_or(0, |hedge| hedge.extra_max);
         let n_retries = filtered.n_tries.saturating_sub(1);
         if n_retries >= retry.retries_max + hedges_max
-            || !within_budget(active, retry.budget, |b| state.retries(|spent| spent.take(now, b)))
+            || !within_budget(active, retry.budget, |b| state.retries(|spent| spent.spend(now, b)))
         {
             return NextStep::Win;
         }
@@ -325,7 +326,7 @@ impl Engine {
     }
 
     /// Makes a try the winner, after a stream's first message, and cancels the other tries.
-    fn commit(&mut self, now: Time, key: CallKey, child: CallKey) {
+    fn choose_winner(&mut self, now: Time, key: CallKey, child: CallKey) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
         call.served_by = served_by.or(call.served_by);
@@ -339,23 +340,23 @@ impl Engine {
         let timers = [filtered.turn.take(), filtered.hedge.take()];
         timers.into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
         others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
-        self.hand_on(now, key, answered);
+        self.pass_response(now, key, answered);
     }
 
     /// Makes the result of an ended try the call's: cancels the other tries, passes the answer on and ends the call.
-    fn win(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
+    fn accept_result(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let others: Vec<CallKey> = filtered.tries().collect();
         filtered.tries.clear();
         others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
         self.keep_answer(now, key, &ending);
         let answered = core::mem::take(&mut ending.answered);
-        self.hand_on(now, key, answered);
-        self.finish(now, key, ending);
+        self.pass_response(now, key, answered);
+        self.finish_call(now, key, ending);
     }
 
     /// Passes the headers and the data of a try's response to the elements in front of the filter.
-    fn hand_on(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
+    fn pass_response(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
         if let Some(headers) = answered.headers {
             self.response_begun(now, key, headers);
         }
@@ -365,7 +366,7 @@ impl Engine {
     }
 
     /// Ends a call for the elements in front of its filter, with this result.
-    fn finish(&mut self, now: Time, key: CallKey, ending: TryResult) {
+    fn finish_call(&mut self, now: Time, key: CallKey, ending: TryResult) {
         let Some(mut filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.take()) else {
             return;
         };
@@ -470,7 +471,7 @@ impl Engine {
         let may_go =
             filtered.winner.is_none() && !filtered.tries.is_empty() && filtered.n_tries <= hedge.extra_max;
         let state = &active.filter.state;
-        if may_go && within_budget(&active, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+        if may_go && within_budget(&active, hedge.budget, |b| state.hedges(|spent| spent.spend(now, b))) {
             active.count(|c| c.hedges += 1);
             self.begin_try(now, key);
         }
@@ -480,7 +481,7 @@ impl Engine {
 
     /// Counts the result of a try for OUTLIER, if the endpoint caused it. Results of elements on the way do not
     /// count.
-    fn note_endpoint(
+    fn count_endpoint_result(
         &mut self,
         now: Time,
         key: CallKey,
@@ -533,8 +534,8 @@ impl Engine {
         let Some(TryResult { end, answered }) = TryResult::from_bytes(answer, &name) else {
             return self.refuse_call(now, key, Status::Internal, "the answer that was kept cannot be read");
         };
-        self.hand_on(now, key, answered);
-        self.finish(now, key, TryResult { end, answered: PartialResponse::default() });
+        self.pass_response(now, key, answered);
+        self.finish_call(now, key, TryResult { end, answered: PartialResponse::default() });
     }
 }
 
@@ -569,9 +570,9 @@ impl TryResult {
 
     /// Decodes a kept answer. None if the bytes are malformed.
     fn from_bytes(mut bytes: &[u8], by: &Rc<str>) -> Option<Self> {
-        let data = take(&mut bytes)?.to_vec();
-        let headers = take_headers(&mut bytes)?;
-        let trailers = take_headers(&mut bytes)??;
+        let data = split_field(&mut bytes)?.to_vec();
+        let headers = split_headers(&mut bytes)?;
+        let trailers = split_headers(&mut bytes)??;
         let end = End::Server { trailers, by: Some(Rc::clone(by)) };
         Some(Self { end, answered: PartialResponse { headers, data } })
     }
@@ -583,7 +584,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Splits a length-prefixed byte string off the front. None if the bytes are too short.
-fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+fn split_field<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     *bytes = rest;
@@ -591,14 +592,14 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// Splits a header list off the front: `Some(None)` if it is empty, None if the bytes are malformed.
-fn take_headers(bytes: &mut &[u8]) -> Option<Option<Rc<Headers>>> {
-    let mut fields = take(bytes)?;
+fn split_headers(bytes: &mut &[u8]) -> Option<Option<Rc<Headers>>> {
+    let mut fields = split_field(bytes)?;
     if fields.is_empty() {
         return Some(None);
     }
     let mut builder = HeadersBuilder::new();
     while !fields.is_empty() {
-        let (name, value) = (take(&mut fields)?, take(&mut fields)?);
+        let (name, value) = (split_field(&mut fields)?, split_field(&mut fields)?);
         builder.push(name, value).ok()?;
     }
     Some(Some(builder.build()))

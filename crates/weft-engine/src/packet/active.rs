@@ -271,15 +271,15 @@ impl Code {
                 return Err(cx.out.line);
             }
         }
-        self.complete(cx, batch, nth)
+        self.add_engine_inputs(cx, batch, nth)
     }
 
     /// Adds the engine's inputs to frame `nth` of the batch, which has been parsed, and those that a later fragment
     /// inherits. `Err` as for [`Code::parse`].
     #[inline]
-    fn complete(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
+    fn add_engine_inputs(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
         for &(at, meta) in &self.metas {
-            let Some(slot) = self.meta(meta, batch, &batch.frames[nth]) else { continue };
+            let Some(slot) = self.meta_slot(meta, batch, &batch.frames[nth]) else { continue };
             cx.given[at] = slot;
             cx.present.insert(at);
         }
@@ -292,7 +292,7 @@ impl Code {
             let slots = finds.slots.chunks_exact_mut(finds.stride).zip(&mut *finds.present);
             for (nth, (frame, (slots, present))) in batch.frames.iter().zip(slots).enumerate() {
                 if which >> nth & 1 == 1
-                    && let Some(slot) = self.meta(meta, batch, frame)
+                    && let Some(slot) = self.meta_slot(meta, batch, frame)
                 {
                     slots[at] = slot;
                     present.insert(at);
@@ -491,7 +491,7 @@ impl Code {
 
     /// Returns the slot of a frame's metadata input. None if the input has no slot or belongs to calls.
     #[inline]
-    fn meta(&self, meta: Meta, batch: &ArrivedBatch<'_>, frame: &Frame) -> Option<Slot> {
+    fn meta_slot(&self, meta: Meta, batch: &ArrivedBatch<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
             Meta::Size => number(frame.size() as u64),
@@ -573,10 +573,10 @@ impl ActivePacketChain {
             let ends = before.ends.all.iter().filter(|(of, ..)| usize::from(*of) == known);
             self.ends.all.extend(ends.map(|(_, line, how, n)| (at as u16, *line, *how, *n)));
         }
-        go_on(&mut self.malformed, checks_of(&self.chain.program), before.checked());
+        carry_counts(&mut self.malformed, checks_of(&self.chain.program), before.checked());
         if let Some(condition) = &self.chain.condition {
             let checks = checks_of(&condition.program);
-            go_on(&mut self.condition.malformed, checks, before.checked_in_condition());
+            carry_counts(&mut self.condition.malformed, checks, before.checked_in_condition());
         }
     }
 
@@ -627,7 +627,7 @@ impl ActivePacketChain {
         (out, call): (&mut Outcome, &mut [u64]),
     ) -> u64 {
         out.clear();
-        let (met, decided) = self.ask(at, open, batch, finds, (&mut *out, &mut *call));
+        let (met, decided) = self.test_condition(at, open, batch, finds, (&mut *out, &mut *call));
         let code = &self.chain.code;
         let ParseOutput { slots, stride, present, checks, .. } = &mut *finds;
         let mut cx = Cx {
@@ -697,7 +697,7 @@ impl ActivePacketChain {
     /// Evaluates the condition for the frames in `open`. Returns the frames that meet it, and those that are decided
     /// now: malformed ones, and tunnelled fragments.
     #[inline]
-    fn ask(
+    fn test_condition(
         &mut self,
         at: u16,
         open: u64,
@@ -887,7 +887,7 @@ fn checks_of(program: &ChainProgram) -> &[Check] {
 }
 
 /// Copies the counts of checks that still exist from the version before.
-fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
+fn carry_counts<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
     for (check, n) in before {
         if let Some(at) = checks.iter().position(|of| of == check) {
             counts[at] = n;

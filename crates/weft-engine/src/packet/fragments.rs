@@ -342,7 +342,7 @@ impl Fragments {
                 return;
             }
             self.by_age.pop_front();
-            self.give_up(of, DropReason::NoFirstFragment);
+            self.abandon(of, DropReason::NoFirstFragment);
         }
     }
 
@@ -353,7 +353,7 @@ impl Fragments {
 
     /// Tracks a fragment that has arrived. Appends to `out` the frames that may pass now, each later one with the
     /// first fragment of its packet. All others wait or are dropped.
-    pub(super) fn take(
+    pub(super) fn track(
         &mut self,
         now: Time,
         fragment: Fragment,
@@ -363,7 +363,7 @@ impl Fragments {
     ) {
         let overlaps = fragment.key.overlaps();
         let Fragment { key, from, to, is_last, .. } = fragment;
-        let number = self.begin(now, key);
+        let number = self.begin_tracking(now, key);
         let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
         if packet.parts.len() == FRAGMENTS_MAX {
             return self.given_up.push((FragmentDrop::Dropped(DropReason::FragmentsTooMany), frame));
@@ -372,7 +372,7 @@ impl Fragments {
         if packet.is_bad || packet.parts.contains(&(from, to)) {
             return self.given_up.push((overlaps, frame));
         }
-        if fragment.is_malformed() || !packet.fits(from, to, is_last) {
+        if fragment.is_malformed() || !packet.add_range(from, to, is_last) {
             packet.is_bad = true;
             self.n_waiting -= packet.waiting.len();
             let waiting = core::mem::take(&mut packet.waiting).into_iter().chain([frame]);
@@ -409,14 +409,14 @@ impl Fragments {
 
     /// Returns the number of the packet with this key. Begins to track it if necessary, and then abandons the oldest
     /// ones if too many are tracked.
-    fn begin(&mut self, now: Time, key: FragmentKey) -> u64 {
+    fn begin_tracking(&mut self, now: Time, key: FragmentKey) -> u64 {
         self.expire(now);
         if let Some(packet) = self.packets.get(&key) {
             return packet.number;
         }
         while self.packets.len() >= FRAGMENTED_MAX {
             let Some(oldest) = self.by_age.pop_front() else { break };
-            self.give_up(oldest, DropReason::FragmentsTooMany);
+            self.abandon(oldest, DropReason::FragmentsTooMany);
         }
         // Most packets are complete at once, so entries at the front are stale, and few are live.
         if self.by_age.len() >= 2 * FRAGMENTED_MAX {
@@ -446,7 +446,7 @@ impl Fragments {
         while self.n_waiting > FRAGMENTS_WAITING_MAX {
             let Some(longest) = self.waiting.pop_front() else { return };
             if self.get(&longest).is_some_and(|packet| !packet.waiting.is_empty()) {
-                self.give_up(longest, DropReason::FragmentsTooMany);
+                self.abandon(longest, DropReason::FragmentsTooMany);
             }
         }
         if self.waiting.len() >= 2 * FRAGMENTS_WAITING_MAX {
@@ -459,7 +459,7 @@ impl Fragments {
     }
 
     /// Abandons a packet, if it is still tracked: its waiting fragments are dropped for this reason.
-    fn give_up(&mut self, of: (FragmentKey, u64), reason: DropReason) {
+    fn abandon(&mut self, of: (FragmentKey, u64), reason: DropReason) {
         if self.get(&of).is_none() {
             return;
         }
@@ -494,7 +494,7 @@ impl<T> Default for FirstFragments<T> {
 impl<T: Copy> FirstFragments<T> {
     /// Records a value for the first fragment of a packet, and replaces an earlier one with the same key. Holds at most
     /// [`FRAGMENTED_MAX`] values; when full, the oldest one is evicted.
-    pub(super) fn note(&mut self, now: Time, first: &Fragment, value: T) {
+    pub(super) fn record(&mut self, now: Time, first: &Fragment, value: T) {
         let number = self.n_recorded;
         self.n_recorded += 1;
         if let Some(before) = self.known.insert(first.key, FirstFragment { number, at: now, what: value }) {
@@ -517,7 +517,7 @@ impl<T: Copy> FirstFragments<T> {
 
 impl Packet {
     /// Adds the range of a fragment. False if it overlaps another one or exceeds the end of the packet.
-    fn fits(&mut self, from: u32, to: u32, is_last: bool) -> bool {
+    fn add_range(&mut self, from: u32, to: u32, is_last: bool) -> bool {
         let at = self.parts.partition_point(|(other, _)| *other < from);
         let is_clear = at.checked_sub(1).is_none_or(|before| self.parts[before].1 <= from)
             && self.parts.get(at).is_none_or(|(behind, _)| to <= *behind);
@@ -577,19 +577,19 @@ mod tests {
         };
         let mut firsts = FirstFragments::default();
         let at = |seconds| Time::default() + Interval::from_secs(seconds);
-        firsts.note(at(0), &of_id(1), 11);
-        firsts.note(at(1), &of_id(1), 12);
+        firsts.record(at(0), &of_id(1), 11);
+        firsts.record(at(1), &of_id(1), 12);
         assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was recorded again");
         assert_eq!((firsts.of(at(31), &of_id(1)), firsts.of(at(2), &of_id(2))), (None, None));
-        (2..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(2), &of_id(id), id));
+        (2..=FRAGMENTED_MAX).for_each(|id| firsts.record(at(2), &of_id(id), id));
         assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "the first value was replaced");
         // A known packet replaces only itself, also at the same instant.
-        firsts.note(at(2), &of_id(2), 13);
-        firsts.note(at(2), &of_id(2), 14);
+        firsts.record(at(2), &of_id(2), 13);
+        firsts.record(at(2), &of_id(2), 14);
         assert_eq!((firsts.of(at(2), &of_id(1)), firsts.of(at(2), &of_id(2))), (Some(12), Some(14)));
-        firsts.note(at(3), &of_id(0), 10);
+        firsts.record(at(3), &of_id(0), 10);
         assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(3))), (None, Some(3)));
-        (3..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(3), &of_id(id), id));
+        (3..=FRAGMENTED_MAX).for_each(|id| firsts.record(at(3), &of_id(id), id));
         assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "its earlier value was replaced");
         assert!(firsts.known.len() == FRAGMENTED_MAX && firsts.by_age.len() == FRAGMENTED_MAX);
     }

@@ -88,7 +88,7 @@ impl Headers {
             return own;
         };
         if !fragment.is_later() {
-            firsts.note(now, &fragment, own);
+            firsts.record(now, &fragment, own);
             return own;
         }
         // Without the first fragment, its fields are absent.

@@ -183,7 +183,7 @@ impl Link {
 
     /// Enqueues a frame. The queue may drop it, or others in its place.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        if frame.meta.offload.gso.is_none() || !self.cuts() {
+        if frame.meta.offload.gso.is_none() || !self.cuts_gso() {
             return self.enqueue(frame, pool, now);
         }
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
@@ -200,7 +200,7 @@ impl Link {
 
     /// Whether GSO frames are cut before they wait: on a slow link, an emulated path, or in front of a queue that
     /// shapes.
-    fn cuts(&self) -> bool {
+    fn cuts_gso(&self) -> bool {
         match self.plan.rate {
             // A packet on the wire is the unit of losses and opportunities.
             _ if self.wire.is_some() => true,
@@ -229,9 +229,9 @@ impl Link {
         packet.handle = u64::from(handle);
         self.frames[handle as usize] = Some(frame);
         self.found_empty = false;
-        self.note(nanos(now), &QueueEvent::Enqueue(packet));
+        self.record_event(nanos(now), &QueueEvent::Enqueue(packet));
         self.queue.enqueue(&packet, nanos(now));
-        self.drop_dropped(pool);
+        self.free_dropped(pool);
     }
 
     /// The next frame that leaves now.
@@ -244,7 +244,7 @@ impl Link {
         while let Some((frame, left_ns)) = self.send(pool, now) {
             let events = self.wire.as_mut()?.enter(frame, left_ns, pool);
             if !events.is_plain() {
-                self.note(now, &QueueEvent::Path(events));
+                self.record_event(now, &QueueEvent::Path(events));
             }
         }
         self.wire.as_mut()?.poll_frame(now)
@@ -255,9 +255,9 @@ impl Link {
     /// On a link with a [`Path`], which no port has, frames in transit stay there.
     pub fn drop_frame(&mut self, pool: &mut Pool, now: Time) -> bool {
         let now = nanos(now);
-        let Some(sent) = self.next(pool, now) else { return false };
+        let Some(sent) = self.dequeue(pool, now) else { return false };
         self.queue.count_lost();
-        self.note_sent(sent.len, now);
+        self.account_sent(sent.len, now);
         if let Some(frame) = self.take(sent.handle) {
             pool.give(frame);
         }
@@ -266,18 +266,18 @@ impl Link {
 
     /// Takes the next frame from the queue; the time is when its last bit is out.
     fn send(&mut self, pool: &mut Pool, now: u64) -> Option<(Frame, u64)> {
-        let sent = self.next(pool, now)?;
+        let sent = self.dequeue(pool, now)?;
         let frame = self.take(sent.handle)?;
         self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
         self.queue.record_sent(&sent, now);
-        let left_ns = self.note_sent(sent.len, now);
+        let left_ns = self.account_sent(sent.len, now);
         let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
         set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
         Some((frame, left_ns))
     }
 
     /// The next packet that the queue releases, if the link is free.
-    fn next(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
+    fn dequeue(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
         if let Some(wire) = self.wire.as_mut().filter(|_| self.was_idle && self.queue.counts().queued > 0)
             && let Some(at) = wire.opportunity(now)
         {
@@ -290,9 +290,9 @@ impl Link {
         if self.found_empty {
             return None;
         }
-        self.note(now, &QueueEvent::Dequeue);
+        self.record_event(now, &QueueEvent::Dequeue);
         let sent = self.queue.dequeue(now);
-        self.drop_dropped(pool);
+        self.free_dropped(pool);
         if sent.is_none() {
             self.was_idle = true;
             self.found_empty = self.queue.counts().queued == 0;
@@ -301,7 +301,7 @@ impl Link {
     }
 
     /// Accounts for a frame of that many bytes, which has left. Returns when its last bit is out.
-    fn note_sent(&mut self, len: u32, now: u64) -> u64 {
+    fn account_sent(&mut self, len: u32, now: u64) -> u64 {
         let late = if self.was_idle { 0 } else { CATCH_UP_NS };
         let from = self.free_at.max(now.saturating_sub(late));
         self.was_idle = self.queue.counts().queued == 0;
@@ -357,7 +357,7 @@ impl Link {
     fn update_rate(&mut self, now: u64, rate: u64) {
         if rate != self.reported_rate {
             self.reported_rate = rate;
-            self.note(now, &QueueEvent::Rate(rate));
+            self.record_event(now, &QueueEvent::Rate(rate));
             self.queue.set_rate(rate);
         }
     }
@@ -369,9 +369,9 @@ impl Link {
         if self.queue.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
-        self.note(now, &QueueEvent::Timeout);
+        self.record_event(now, &QueueEvent::Timeout);
         self.queue.handle_timeout(now);
-        self.drop_dropped(pool);
+        self.free_dropped(pool);
     }
 
     /// Applies another plan. Waiting frames enter the new queue in order, with their arrival times. A queue with the
@@ -399,7 +399,7 @@ impl Link {
             self.before.arrived -= packets.len() as u64;
             self.before.taken -= packets.len() as u64;
             self.swap_overflow += self.queue.counts().dropped();
-            self.drop_dropped(pool);
+            self.free_dropped(pool);
         } else {
             self.lines.set_text(&plan.program, &plan.written);
         }
@@ -410,7 +410,7 @@ impl Link {
         }
         self.reported_rate = rate_at_first(&plan);
         self.queue.set_rate(self.reported_rate);
-        self.note(nanos(now), &QueueEvent::Rate(self.reported_rate));
+        self.record_event(nanos(now), &QueueEvent::Rate(self.reported_rate));
         match (&mut self.wire, &plan.path) {
             (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
@@ -469,7 +469,7 @@ impl Link {
     }
 
     /// Adds an operation to the recording of the queue, if there is one.
-    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+    fn record_event(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now_ns, event);
         }
@@ -498,7 +498,7 @@ impl Link {
     }
 
     /// Frees the frames that the queue has dropped.
-    fn drop_dropped(&mut self, pool: &mut Pool) {
+    fn free_dropped(&mut self, pool: &mut Pool) {
         while let Some(dropped) = self.queue.poll_dropped() {
             if let Some(frame) = self.take(dropped.handle) {
                 pool.give(frame);

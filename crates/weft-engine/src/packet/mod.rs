@@ -269,7 +269,7 @@ impl OutcomeSink for EgressSink<'_> {
             PassResult::Edited(exit) if frame.meta.offload.gso.is_none() && !code.fragments => {
                 let changes = (&*code.stores, &*self.chain.program.header_changes);
                 let slots = &cx.slots[..code.inputs];
-                match edit::make_all(changes, slots, cx.present, cx.out, frame, pool) {
+                match edit::apply_all(changes, slots, cx.present, cx.out, frame, pool) {
                     Ok(()) => exit,
                     Err(error) => match self.chain.mismatch_origin(error, cx.out.element) {
                         Some((element, line)) => {
@@ -678,7 +678,7 @@ impl PacketEngine {
                 match fragment(&frame, pool) {
                     None => coming.push((frame, None)),
                     Some(fragment) => {
-                        self.fragments.take(frame.arrived(now), fragment, frame, pool, &mut coming);
+                        self.fragments.track(frame.arrived(now), fragment, frame, pool, &mut coming);
                     }
                 }
             }
@@ -715,7 +715,7 @@ impl PacketEngine {
         let found = code.carried_in((slots, present), pool.bytes(&frame), port, begins, known);
         let Some((fragment, depth)) = found else { unreachable!("it was found to carry one") };
         let mut coming = Vec::new();
-        self.fragments.take(frame.arrived(now), fragment, frame, pool, &mut coming);
+        self.fragments.track(frame.arrived(now), fragment, frame, pool, &mut coming);
         self.drop_fragments(pool, watch);
         let known = |(frame, first)| (frame, FragmentInfo { first, depth });
         let (mut frames, followed): (Vec<_>, Vec<_>) = coming.into_iter().map(known).unzip();
@@ -1024,10 +1024,10 @@ impl PacketEngine {
         match self.outcome.verdict {
             Verdict::Forward => self.forward(chain_to(&self.chains, pass), delay, frame, pool, watch),
             Verdict::Redirect => self.redirect(pass, frame, pool, watch),
-            Verdict::Drop => self.end(pass, EndKind::Dropped, frame, pool, watch),
-            Verdict::Abort(status) => self.end(pass, EndKind::Aborted(status), frame, pool, watch),
-            Verdict::Reply => self.end(pass, EndKind::Replied, frame, pool, watch),
-            Verdict::Failed(fault) => self.end(pass, EndKind::Failed(fault), frame, pool, watch),
+            Verdict::Drop => self.end_frame(pass, EndKind::Dropped, frame, pool, watch),
+            Verdict::Abort(status) => self.end_frame(pass, EndKind::Aborted(status), frame, pool, watch),
+            Verdict::Reply => self.end_frame(pass, EndKind::Replied, frame, pool, watch),
+            Verdict::Failed(fault) => self.end_frame(pass, EndKind::Failed(fault), frame, pool, watch),
         }
     }
 
@@ -1042,7 +1042,7 @@ impl PacketEngine {
         frame: &mut Frame,
         pool: &mut Pool,
     ) -> Result<(), EditError> {
-        self.keep_rows(pass.at);
+        self.collect_rows(pass.at);
         let mut held = Vec::new();
         let made = self.apply_edits(pass, present, frame, &mut held, pool);
         for copy in held {
@@ -1070,7 +1070,7 @@ impl PacketEngine {
         let changes = (&*chain.code.stores, &*chain.program.header_changes);
         let mut edits = Edits::new(changes, slots, present, outcome);
         for mirror in &outcome.mirrors {
-            edits.make(mirror.edits as usize, frame, pool)?;
+            edits.apply(mirror.edits as usize, frame, pool)?;
             match self.egress.target(outcome.kept(mirror.target.0, mirror.target.1)) {
                 RedirectTarget::By(to) => self.egress.mirror(to, now, outcome.delay, frame, pool),
                 RedirectTarget::Others => {
@@ -1085,14 +1085,14 @@ impl PacketEngine {
             }
         }
         match outcome.verdict {
-            Verdict::Forward | Verdict::Redirect => edits.make(outcome.edits.len(), frame, pool),
+            Verdict::Forward | Verdict::Redirect => edits.apply(outcome.edits.len(), frame, pool),
             _ => Ok(()),
         }
     }
 
     /// Copies the sink rows that the code of chain `at` emitted.
     #[inline]
-    fn keep_rows(&mut self, at: usize) {
+    fn collect_rows(&mut self, at: usize) {
         if !self.outcome.rows.is_empty() {
             let program = &self.chains[at].chain.program;
             self.rows_lost += self.rows.take(self.now, program, &self.outcome) as u64;
@@ -1137,7 +1137,7 @@ impl PacketEngine {
                     .for_each(|(reason, frame)| self.drop_frame(reason, frame, pool, watch));
             }
             RedirectTarget::Hold | RedirectTarget::Unknown => {
-                return self.end(pass, EndKind::NoSuchPort, frame, pool, watch);
+                return self.end_frame(pass, EndKind::NoSuchPort, frame, pool, watch);
             }
         };
         if let Some(watcher) = watch {
@@ -1175,14 +1175,14 @@ impl PacketEngine {
         match self.chains[pass.at].chain.mismatch_origin(error, self.outcome.element) {
             Some((element, line)) => {
                 (self.outcome.element, self.outcome.line) = (element, line);
-                self.end(pass, EndKind::LengthMismatch, frame, pool, watch);
+                self.end_frame(pass, EndKind::LengthMismatch, frame, pool, watch);
             }
             None => self.drop_frame(error.why, frame, pool, watch),
         }
     }
 
     /// Ends a frame on behalf of the element that decided so: counts and reports it, and frees its buffer.
-    fn end(&mut self, pass: Pass, how: EndKind, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+    fn end_frame(&mut self, pass: Pass, how: EndKind, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let (active, outcome) = (&mut self.chains[pass.at], &self.outcome);
         active.ends.count(outcome.element, outcome.line, how);
         if let Some(watch) = watch {
@@ -1267,7 +1267,7 @@ impl PacketEngine {
             ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         code.run(&mut cx, usize::MAX);
-        self.keep_rows(at);
+        self.collect_rows(at);
     }
 
     /// Removes expired rows from the tables of all chains, a few rows of each per call.

@@ -53,7 +53,7 @@ impl<T> Pipe<T> {
         }
         self.push(thing, at_ns);
         if !passage.is_lost && !self.held.is_empty() {
-            self.release(at_ns);
+            self.count_overtaker(at_ns);
         }
         overtakers == 0
     }
@@ -70,7 +70,7 @@ impl<T> Pipe<T> {
     }
 
     /// Counts an overtaker, which arrives at `at_ns`, for all held items. Releases those that need no further one.
-    fn release(&mut self, at_ns: u64) {
+    fn count_overtaker(&mut self, at_ns: u64) {
         let mut nth = 0;
         while let Some(held) = self.held.get_mut(nth) {
             held.overtakers -= 1;
@@ -87,7 +87,7 @@ impl<T> Pipe<T> {
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Option<T> {
         if !self.held.is_empty() {
-            self.give_up(now_ns);
+            self.release_overdue(now_ns);
         }
         let first = self.in_order.front().filter(|first| first.at_ns <= now_ns).map(Entry::key);
         let other = self.others.peek().filter(|Reverse(other)| other.at_ns <= now_ns);
@@ -102,7 +102,7 @@ impl<T> Pipe<T> {
     }
 
     /// Releases the held items that have waited too long for an overtaker.
-    fn give_up(&mut self, now_ns: u64) {
+    fn release_overdue(&mut self, now_ns: u64) {
         while let Some(nth) = self.held.iter().position(|held| held.until_ns <= now_ns) {
             let held = self.held.remove(nth);
             self.push(held.thing, held.until_ns);

@@ -68,6 +68,6 @@ impl DetachedChecksum {
         let is_partial = Some(self.at as u64) == frame.meta.offload.checksum.partial_at();
         let field = pool.bytes_mut(frame).get_mut(self.at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
         let of = ChecksumField { zero_is_none: self.zero_is_none, pseudo: true, is_partial };
-        field.is_some_and(|field| addresses.follow(field, self.at, of))
+        field.is_some_and(|field| addresses.update_field(field, self.at, of))
     }
 }

@@ -97,7 +97,7 @@ impl PacketEngine {
     ) {
         match self.parse_again(now, &cursor, &frame, pool) {
             Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, frame, pool, watch),
-            Err(check) => self.malformed(cursor.pass, check, frame, pool, watch),
+            Err(check) => self.drop_malformed(cursor.pass, check, frame, pool, watch),
         }
     }
 
@@ -165,14 +165,14 @@ impl PacketEngine {
     /// Cuts a GSO frame into its packets. Returns none if that is not possible, and the frame is dropped. The rows of
     /// the pass are emitted once, for the frame that arrived.
     #[cold]
-    pub(super) fn cut(
+    pub(super) fn cut_frame(
         &mut self,
         pass: Pass,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) -> Vec<Frame> {
-        self.keep_rows(pass.at);
+        self.collect_rows(pass.at);
         self.outcome.rows.clear();
         self.outcome.cells.clear();
         let mut segments = core::mem::take(&mut self.segments);
@@ -238,7 +238,7 @@ impl PacketEngine {
             if may_have_changed || !self.outcome.edits.is_empty() {
                 match self.parse_again(now, &cursor, &frame, pool) {
                     Ok(present) => cursor.present = present,
-                    Err(check) => return self.malformed(pass, check, frame, pool, watch),
+                    Err(check) => return self.drop_malformed(pass, check, frame, pool, watch),
                 }
             }
         }
@@ -274,7 +274,7 @@ impl PacketEngine {
             self.call.clone_from(&call);
             match self.parse_again(now, &cursor, &segment, pool) {
                 Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, segment, pool, watch),
-                Err(check) => self.malformed(cursor.pass, check, segment, pool, watch),
+                Err(check) => self.drop_malformed(cursor.pass, check, segment, pool, watch),
             }
         }
     }
@@ -290,7 +290,7 @@ impl PacketEngine {
         watch: Watcher<'_, '_>,
     ) -> Vec<Frame> {
         let mut segments = match self.is_to_be_cut(pass, &frame, pool) {
-            true => self.cut(pass, frame, pool, watch),
+            true => self.cut_frame(pass, frame, pool, watch),
             false => vec![frame],
         };
         let to = self.fragments_to(pass);
@@ -398,7 +398,14 @@ impl PacketEngine {
 
     /// Drops a frame that breaks a check after its headers changed. It is already counted as a frame of the chain.
     #[cold]
-    fn malformed(&mut self, pass: Pass, check: u32, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+    fn drop_malformed(
+        &mut self,
+        pass: Pass,
+        check: u32,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
         self.chains[pass.at].frames -= 1;
         let found = ChainMatch::Malformed { at: pass.at as u16, in_condition: false, check };
         self.refuse(found, frame, pool, watch);

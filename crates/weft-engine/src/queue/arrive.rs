@@ -61,7 +61,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let leaf = &mut levels[DEPTH - 1];
         if leaf.shape.ranks_packets {
-            self.rank(leaf, path.get(DEPTH.wrapping_sub(2)).copied().unwrap_or(0), node, slot);
+            self.rank_packet(leaf, path.get(DEPTH.wrapping_sub(2)).copied().unwrap_or(0), node, slot);
         }
         let (mut node, mut is_over) = (0, false);
         for (at, partition) in path.into_iter().enumerate() {
@@ -86,7 +86,7 @@ impl<C: QueueCode> Shared<C> {
         if self.admit(levels, known, 0, slot, len).is_none() {
             return;
         }
-        self.rank(&mut levels[0], 0, 0, slot);
+        self.rank_packet(&mut levels[0], 0, 0, slot);
         if self.count_arrival(levels, known, 0, 0, slot, len) {
             self.make_room(levels, &[0]);
         }
@@ -107,7 +107,7 @@ impl<C: QueueCode> Shared<C> {
         let len = self.packets.len(slot);
         let Some(partition) = self.admit(levels, known, 0, slot, len) else { return };
         if levels[0].shape.ranks_packets {
-            self.rank(&mut levels[0], 0, partition, slot);
+            self.rank_packet(&mut levels[0], 0, partition, slot);
         }
         if self.count_arrival(levels, known, 0, partition, slot, len) {
             self.make_room(levels, &[partition]);
@@ -139,7 +139,7 @@ impl<C: QueueCode> Shared<C> {
         let Some(node) = self.admit(levels, above, 0, slot, len) else { return };
         let Some(partition) = self.admit(levels, below, node, slot, len) else { return };
         if !LINES && levels[1].shape.ranks_packets {
-            self.rank(&mut levels[1], node, partition, slot);
+            self.rank_packet(&mut levels[1], node, partition, slot);
         }
         let mut is_over = self.count_arrival(levels, above, 0, node, slot, len);
         is_over |= self.count_arrival(levels, below, node, partition, slot, len);
@@ -178,7 +178,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let partition = match known.is_one(&levels[at]) {
             true => node,
-            false => locate(&mut self.handlers, levels, at, node, self.packets.record(slot)),
+            false => find_partition(&mut self.handlers, levels, at, node, self.packets.record(slot)),
         };
         let level = &mut levels[at];
         if level.shape.has_enqueue {
@@ -191,7 +191,7 @@ impl<C: QueueCode> Shared<C> {
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => {
-                    self.drop_coming(slot, (at, partition), end);
+                    self.drop_arriving(slot, (at, partition), end);
                     return None;
                 }
                 Verdict::Mark => self.marked(at, TallyTarget::arriving(at, partition), end),
@@ -203,7 +203,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// Computes a packet's rank at the leaf level and, if the leaf is ranked, inserts the packet.
     #[inline(always)]
-    fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
+    fn rank_packet(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let packet = self.packets.record(slot);
         let rank = match leaf.shape.rank_word {
             Some(word) => head_word(&packet[0], word),
@@ -302,7 +302,7 @@ impl<C: QueueCode> Shared<C> {
 
 /// Finds the partition of a packet by its key; a new key gets one.
 #[inline(always)]
-fn locate<C: QueueCode>(
+fn find_partition<C: QueueCode>(
     handlers: &mut Handlers<C>,
     levels: &mut [Level],
     at: usize,

@@ -93,7 +93,7 @@ impl<C: QueueCode> Queue<C> {
             [leaf] => self.shared.serve_single::<true>(leaf, 0),
             _ => ServeResult::Empty,
         };
-        let sent = self.sent(served);
+        let sent = self.finish_dequeue(served);
         if EXPECTS {
             self.shared.packets.fetch_expected();
         }
@@ -106,7 +106,7 @@ impl<C: QueueCode> Queue<C> {
             [leaf] => self.shared.serve_partitioned(leaf, 0),
             _ => ServeResult::Empty,
         };
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 
     /// Dequeues from a queue of two levels whose second one consists of FIFOs.
@@ -115,11 +115,11 @@ impl<C: QueueCode> Queue<C> {
             [level, lines] => self.shared.serve_above::<false, true>(level, core::slice::from_mut(lines), 0),
             _ => ServeResult::Empty,
         };
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 
     fn dequeue_from_tree(&mut self) -> Option<Sent> {
         let served = self.shared.serve(&mut self.levels, 0);
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::leave::{ServeResult, visit};
 use super::level::{Level, count, kept, uncount};
-use super::packets::{LINES_MAX, Packets, bytes, known};
+use super::packets::{LINES_MAX, Packets, bytes, packet_info};
 use super::records::Head;
 use super::shared::Shared;
 use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent};
@@ -34,7 +34,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     fn enqueue_in_fifo_slow(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
-        let slot = self.packets.place_behind(line.nodes.head_mut(0));
+        let slot = self.packets.next_ring_slot(line.nodes.head_mut(0));
         self.packets.fill(slot, packet, arrived_ns, &self.program.fields);
         if !self.admit_to_fifo(line, slot, len) {
             return;
@@ -53,10 +53,10 @@ impl<C: QueueCode> Shared<C> {
     /// Resets the ring of an empty queue, and runs ON EMPTY: the next packet uses the first slot, which is most
     /// likely cached.
     #[cold]
-    fn found_empty_fifo(&mut self, line: &mut Level) {
+    fn reset_empty_fifo(&mut self, line: &mut Level) {
         let head = line.nodes.head_mut(0);
         (head[kept::FIRST], head[kept::BEHIND]) = (0, 0);
-        self.found_no_packet(line, 0);
+        self.found_empty_node(line, 0);
     }
 }
 
@@ -68,7 +68,7 @@ impl<C: QueueCode> Queue<C> {
         let [line] = &mut levels[..] else { return None };
         *wake_at = NEVER;
         if line.shape.may_wait
-            && let Some(until) = shared.waits(line, 0)
+            && let Some(until) = shared.hold_time(line, 0)
         {
             *wake_at = until;
             return None;
@@ -76,7 +76,7 @@ impl<C: QueueCode> Queue<C> {
         let visited = visit::<true>(&mut line.nodes, &mut line.partitions, 0, 0);
         let head = &mut visited.node[0];
         if head[kept::PACKETS] == 0 {
-            shared.found_empty_fifo(line);
+            shared.reset_empty_fifo(line);
             return None;
         }
         let slot = head[kept::FIRST] as u32;
@@ -91,7 +91,7 @@ impl<C: QueueCode> Queue<C> {
         }
         shared.counts.sent += 1;
         *last_sent = slot;
-        Some(known(&packet[0]).into())
+        Some(packet_info(&packet[0]).into())
     }
 
     /// Continues a dequeue after a packet that is not sent unchanged.
@@ -101,7 +101,7 @@ impl<C: QueueCode> Queue<C> {
             [line] => self.shared.serve_rest_of_fifo(line, 0, progress),
             _ => ServeResult::Empty,
         };
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 }
 
@@ -126,16 +126,16 @@ impl Packets {
 
     /// Returns the slot behind the last packet; grows the ring if it is full.
     #[inline(always)]
-    pub(super) fn place_behind(&mut self, head: &mut Head) -> u32 {
+    pub(super) fn next_ring_slot(&mut self, head: &mut Head) -> u32 {
         if head[kept::PACKETS] == self.places_of_ring() {
-            self.widen(head);
+            self.grow_ring(head);
         }
         head[kept::BEHIND] as u32
     }
 
     /// Doubles the capacity of the ring. The first packet moves to the first slot.
     #[cold]
-    fn widen(&mut self, head: &mut Head) {
+    fn grow_ring(&mut self, head: &mut Head) {
         let end = self.lines.len() - LINES_MAX;
         self.lines[..end].rotate_left(head[kept::FIRST] as usize);
         self.lines.resize(self.lines.len() + end.max(PLACES_FIRST * self.lines_each), Head::default());
@@ -165,7 +165,7 @@ impl Packets {
     }
 
     /// Removes the packet at one of the two ends of the ring.
-    pub(super) fn leave_ring(&self, head: &mut Head, slot: u32) {
+    pub(super) fn remove_from_ring(&self, head: &mut Head, slot: u32) {
         if head[kept::FIRST] == u64::from(slot) {
             head[kept::FIRST] = self.behind(slot);
         } else {

@@ -50,7 +50,7 @@ impl<C: QueueCode> Handlers<C> {
         }
         let (event, nobody) = (EventWords::default(), Record::default());
         let mut handlers = Self { code, direct, event, random, no_packet: nobody };
-        handlers.draw();
+        handlers.draw_random();
         handlers
     }
 
@@ -74,7 +74,7 @@ impl<C: QueueCode> Handlers<C> {
         let packet = words::<_, KEPT>(packet.unwrap_or(&mut self.no_packet).as_flattened_mut());
         let end = direct.run(node, partition, packet, &mut self.event);
         if self.event[usize::from(word::DRAWN)] != 0 {
-            self.draw();
+            self.draw_random();
         }
         end
     }
@@ -94,7 +94,7 @@ impl<C: QueueCode> Handlers<C> {
         let packet = packet.map_or(&mut [][..], |packet| &mut packet.as_flattened_mut()[KEPT..]);
         let end = self.code.run(at, moment, Words { node, partition, packet, event: &mut self.event });
         if self.event[usize::from(word::DRAWN)] != 0 {
-            self.draw();
+            self.draw_random();
         }
         end
     }
@@ -152,7 +152,7 @@ impl<C: QueueCode> Handlers<C> {
 
     /// Draws the next random number for a handler, if the program uses any.
     #[cold]
-    fn draw(&mut self) {
+    fn draw_random(&mut self) {
         const UNIT: f64 = (1_u64 << 53) as f64;
         self.event[usize::from(word::DRAWN)] = 0;
         self.event[usize::from(word::RANDOM)] = match &mut self.random {
@@ -166,7 +166,7 @@ impl<C: QueueCode> Handlers<C> {
     pub(super) fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
         if !matches!(self.random, Random::Unused) {
             self.random = Random::Given(Box::new(random));
-            self.draw();
+            self.draw_random();
         }
     }
 }

@@ -57,7 +57,7 @@ impl<C: QueueCode> Shared<C> {
     fn serve_partitions(&mut self, leaf: &mut Level, node: u32, turns: u32) -> ServeResult {
         let at = leaf.shape.at;
         for turns_left in (0..turns).rev() {
-            let partition = match self.first::<false>(leaf, node) {
+            let partition = match self.first_partition::<false>(leaf, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
@@ -71,7 +71,7 @@ impl<C: QueueCode> Shared<C> {
                 let end = self.handlers.run(at, Moment::Select, visited.again(), Some(packet));
                 let verdict = Verdict::of_word(end);
                 if matches!(verdict, Verdict::Next | Verdict::Hold) && turns_left > TURNS_MAX {
-                    self.pass_over(leaf, node, partition, verdict);
+                    self.skip_partition(leaf, node, partition, verdict);
                     continue;
                 }
             }
@@ -81,7 +81,7 @@ impl<C: QueueCode> Shared<C> {
             uncount(&mut visited.own[0], len);
             uncount(&mut visited.node[0], len);
             if leaf.shape.by_least {
-                self.least_left(leaf, node, partition, slot);
+                self.update_least_rank(leaf, node, partition, slot);
                 visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
                 packet = self.packets.record(slot);
             }
@@ -93,13 +93,13 @@ impl<C: QueueCode> Shared<C> {
                     let Some((slot, verdict)) = self.serve_rest(leaf, node, partition, (slot, end)) else {
                         continue;
                     };
-                    leaf.served(node, partition, verdict);
+                    leaf.after_dequeue(node, partition, verdict);
                     return ServeResult::Sent(slot.into());
                 }
             }
             if visited.own[0][kept::PLACE] >= kept::IN_ORDER {
                 let is_empty = visited.own[0][kept::PACKETS] == 0;
-                leaf.find_place(node, partition, is_empty, verdict);
+                leaf.update_position(node, partition, is_empty, verdict);
             }
             return ServeResult::Sent(slot.into());
         }
@@ -135,7 +135,7 @@ impl<C: QueueCode> Shared<C> {
     ) -> ServeResult {
         let at = level.shape.at;
         for turns_left in (0..turns).rev() {
-            let partition = match self.first::<ONE>(level, node) {
+            let partition = match self.first_partition::<ONE>(level, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
@@ -152,7 +152,7 @@ impl<C: QueueCode> Shared<C> {
                 let verdict = Verdict::of_word(end);
                 let is_passed_over = verdict == Verdict::Hold || !ONE && verdict == Verdict::Next;
                 if is_passed_over && turns_left > TURNS_MAX {
-                    self.pass_over(level, node, partition, verdict);
+                    self.skip_partition(level, node, partition, verdict);
                     continue;
                 }
             }
@@ -196,7 +196,7 @@ impl<C: QueueCode> Shared<C> {
                     ServeResult::Empty => return None,
                     ServeResult::Held(until) => {
                         self.handlers.set_held_until(until);
-                        self.pass_over(level, node, partition, Verdict::Hold);
+                        self.skip_partition(level, node, partition, Verdict::Hold);
                         return None;
                     }
                 };
@@ -211,7 +211,7 @@ impl<C: QueueCode> Shared<C> {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked(at, self.leaves(at, partition), end);
+                        self.marked(at, self.tally_target(at, partition), end);
                     }
                     break (slot, verdict);
                 }
@@ -219,7 +219,7 @@ impl<C: QueueCode> Shared<C> {
         };
         if !ONE && visited.own[0][kept::PLACE] >= kept::IN_ORDER {
             let is_empty = visited.own[0][kept::PACKETS] == 0;
-            level.find_place(node, partition, is_empty, verdict);
+            level.update_position(node, partition, is_empty, verdict);
         }
         Some(ServeResult::Sent(slot.into()))
     }
@@ -241,7 +241,7 @@ impl<C: QueueCode> Shared<C> {
             ([leaf], DequeueProgress::Here(progress)) => {
                 match self.serve_rest(leaf, 0, partition, progress) {
                     Some((slot, verdict)) => {
-                        leaf.served(0, partition, verdict);
+                        leaf.after_dequeue(0, partition, verdict);
                         ServeResult::Sent(slot.into())
                     }
                     None => self.serve_partitions(leaf, 0, turns),
@@ -271,7 +271,7 @@ impl<C: QueueCode> Shared<C> {
     /// Returns the first partition of a node, after held ones that are due have returned. `Err`: there is none, or
     /// all are held.
     #[inline(always)]
-    fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, ServeResult> {
+    fn first_partition<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, ServeResult> {
         if ONE {
             let until = level.nodes.head(node)[kept::PLACE];
             return if until > self.handlers.now() { Err(ServeResult::Held(until)) } else { Ok(node) };
@@ -329,7 +329,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// Skips the first partition, by ON SELECT: moves it behind those of its rank, or holds it.
     #[inline(always)]
-    fn pass_over(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
+    fn skip_partition(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
         if verdict == Verdict::Next {
             level.rotate(node, partition);
         } else {
@@ -342,7 +342,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(always)]
     pub(super) fn serve_single<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.may_wait
-            && let Some(until) = self.waits(leaf, node)
+            && let Some(until) = self.hold_time(leaf, node)
         {
             return ServeResult::Held(until);
         }
@@ -355,7 +355,7 @@ impl<C: QueueCode> Shared<C> {
             false => pair(head[kept::LINE]).0,
         };
         if slot == NONE {
-            return self.found_no_packet(leaf, node);
+            return self.found_empty_node(leaf, node);
         }
         let packet = self.packets.record(slot);
         if !RANKED {
@@ -380,7 +380,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// Returns the time until which a node of one partition is held; runs its ON SELECT. None if it may be served.
     #[inline(never)]
-    pub(super) fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
+    pub(super) fn hold_time(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
         let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
         let (until, packets) = (head[kept::PLACE], head[kept::PACKETS]);
         if until > self.handlers.now() {
@@ -415,7 +415,7 @@ impl<C: QueueCode> Shared<C> {
         }
         match leaf.nodes.head(node)[kept::PLACE] {
             until if until > self.handlers.now() => ServeResult::Held(until),
-            _ => self.found_no_packet(leaf, node),
+            _ => self.found_empty_node(leaf, node),
         }
     }
 
@@ -436,13 +436,13 @@ impl<C: QueueCode> Shared<C> {
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 Verdict::Hold => {
-                    self.push_back(leaf, node, partition, slot);
+                    self.put_back(leaf, node, partition, slot);
                     leaf.hold(node, partition, self.handlers.held_until());
                     return None;
                 }
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked(at, self.leaves(at, partition), end);
+                        self.marked(at, self.tally_target(at, partition), end);
                     }
                     return Some((slot, verdict));
                 }
@@ -455,7 +455,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// Handles a node without packets: runs its ON EMPTY.
     #[inline(never)]
-    pub(super) fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
+    pub(super) fn found_empty_node(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.has_empty {
             self.handlers.run(leaf.shape.at, Moment::Empty, leaf.visit(node, node), None);
         }
@@ -475,14 +475,14 @@ impl<C: QueueCode> Shared<C> {
             uncount(leaf.partitions.head_mut(partition), len);
         }
         if leaf.shape.by_least {
-            self.least_left(leaf, node, partition, slot);
+            self.update_least_rank(leaf, node, partition, slot);
         }
         Some(slot)
     }
 
     /// Puts a packet that was taken as the first back in front.
     #[inline(never)]
-    fn push_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
+    fn put_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let len = self.packets.len(slot);
         count(leaf.nodes.head_mut(node), len);
         if leaf.shape.is_ring {
@@ -502,17 +502,17 @@ impl<C: QueueCode> Shared<C> {
 
 impl Level {
     /// Updates the position of a partition in the order, after a packet has left it.
-    fn served(&mut self, node: u32, partition: u32, verdict: Verdict) {
+    fn after_dequeue(&mut self, node: u32, partition: u32, verdict: Verdict) {
         let head = self.partitions.head(partition);
         if head[kept::PLACE] >= kept::IN_ORDER {
-            self.find_place(node, partition, head[kept::PACKETS] == 0, verdict);
+            self.update_position(node, partition, head[kept::PACKETS] == 0, verdict);
         }
     }
 
     /// Moves a partition that a packet has left: out of the order if it is empty, behind others of its rank, or to
     /// its new rank.
     #[inline(always)]
-    pub(super) fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
+    pub(super) fn update_position(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
         if is_empty && !self.shape.has_empty {
             self.leave(node, partition);
         } else if verdict == Verdict::Rotate {

@@ -347,11 +347,11 @@ impl<C: QueueCode> Queue<C> {
     /// Ends a dequeue: returns the packet that was served, or stores the time until which the queue holds its
     /// packets.
     #[inline(always)]
-    fn sent(&mut self, served: ServeResult) -> Option<Sent> {
+    fn finish_dequeue(&mut self, served: ServeResult) -> Option<Sent> {
         self.wake_at = NEVER;
         self.shared.handlers.no_drops();
         match served {
-            ServeResult::Sent(slot) => self.leaves(slot as u32),
+            ServeResult::Sent(slot) => self.send_slot(slot as u32),
             ServeResult::Empty => None,
             ServeResult::Held(until) => {
                 self.wake_at = until;
@@ -362,7 +362,7 @@ impl<C: QueueCode> Queue<C> {
 
     /// Counts a packet that is in no list any more as sent, and frees its slot.
     #[inline(always)]
-    fn leaves(&mut self, slot: u32) -> Option<Sent> {
+    fn send_slot(&mut self, slot: u32) -> Option<Sent> {
         self.shared.counts.sent += 1;
         self.last_sent = slot;
         let (known, next) = self.shared.packets.release(slot);

@@ -1,7 +1,7 @@
 //! Orders the partitions of a node for scheduling, and holds partitions until a time.
 
 use super::level::{Level, kept};
-use super::ranked::{Few, RankSlots, Ranked};
+use super::ranked::{RankSlots, Ranked, TwoRanks};
 use super::records::Records;
 use core::cmp::Reverse;
 use weft_ir::queue::layout::{pair, paired};
@@ -11,7 +11,7 @@ use weft_ir::queue::layout::{pair, paired};
 #[repr(u8)]
 pub(super) enum Orders {
     /// For few ranks; [`kept::FIRSTS`] of each node has its state.
-    Few(Few),
+    TwoRanks(TwoRanks),
     /// Per node. Empty if each node is one partition.
     Ranked(Vec<Ranked>),
 }
@@ -19,8 +19,8 @@ pub(super) enum Orders {
 impl Orders {
     /// The orders of that many nodes, by ranks of that many bits, or by all.
     pub(super) fn new(bits: Option<u8>, n_nodes: usize) -> Self {
-        match Few::of(bits) {
-            Some(few) => Self::Few(few),
+        match TwoRanks::of(bits) {
+            Some(two) => Self::TwoRanks(two),
             None => Self::Ranked((0..n_nodes).map(|_| Ranked::new(bits)).collect()),
         }
     }
@@ -31,7 +31,7 @@ impl Level {
     #[inline(always)]
     pub(super) fn first(&mut self, node: u32) -> Option<u32> {
         match &mut self.orders {
-            Orders::Few(_) => Few::first(self.nodes.head(node)[kept::FIRSTS]),
+            Orders::TwoRanks(_) => TwoRanks::first(self.nodes.head(node)[kept::FIRSTS]),
             Orders::Ranked(all) => all[node as usize].first(),
         }
     }
@@ -39,7 +39,7 @@ impl Level {
     /// The first partition among those with the highest rank.
     pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
         match &self.orders {
-            Orders::Few(_) => Few::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
+            Orders::TwoRanks(_) => TwoRanks::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
             Orders::Ranked(all) => all[node as usize].first_of_last(),
         }
     }
@@ -47,7 +47,7 @@ impl Level {
     /// All partitions in a node's order, first to last.
     pub(super) fn in_order(&self, node: u32) -> Vec<u32> {
         match &self.orders {
-            Orders::Few(_) => Few::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
+            Orders::TwoRanks(_) => TwoRanks::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
             Orders::Ranked(all) => all[node as usize].ids(&self.partitions),
         }
     }
@@ -63,8 +63,8 @@ impl Level {
     pub(super) fn enter_at(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
         match orders {
-            Orders::Few(few) => {
-                few.insert(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            Orders::TwoRanks(two) => {
+                two.insert(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
             }
             Orders::Ranked(all) => all[node as usize].insert(partition, rank, partitions),
         }
@@ -76,8 +76,8 @@ impl Level {
         let Self { nodes, partitions, orders, .. } = self;
         if partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
             match orders {
-                Orders::Few(few) => {
-                    few.remove(&mut nodes.head_mut(node)[kept::FIRSTS], partition, partitions);
+                Orders::TwoRanks(two) => {
+                    two.remove(&mut nodes.head_mut(node)[kept::FIRSTS], partition, partitions);
                 }
                 Orders::Ranked(all) => all[node as usize].remove(partition, partitions),
             }
@@ -95,8 +95,8 @@ impl Level {
         let Self { nodes, partitions, orders, .. } = self;
         let rank = partitions.head(partition)[kept::RANK] as i64;
         match orders {
-            Orders::Few(few) => {
-                few.rotate(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            Orders::TwoRanks(two) => {
+                two.rotate(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
             }
             Orders::Ranked(all) => all[node as usize].move_to(partition, rank, partitions),
         }
@@ -116,8 +116,8 @@ impl Level {
     fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
         match orders {
-            Orders::Few(few) => {
-                few.rerank(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            Orders::TwoRanks(two) => {
+                two.rerank(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
             }
             Orders::Ranked(all) => all[node as usize].rerank(partition, rank, partitions),
         }

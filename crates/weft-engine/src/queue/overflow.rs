@@ -55,7 +55,7 @@ impl<C: QueueCode> Shared<C> {
                 }
                 let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
-                vacated(levels, leaf_partition);
+                remove_empty_from_order(levels, leaf_partition);
                 let whose = TallyTarget { by: Some(from), of: Some((levels.len() - 1, leaf_partition)) };
                 self.drop_packet(slot, at, whose, DropCause::Overflow, shape.limit_line);
                 if shape.batch > 1 && levels[at].own(from)[kept::BYTES] <= bytes_before / 2 {
@@ -105,7 +105,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let Some(leaf) = levels.last_mut() else { return };
         if leaf.shape.is_ring {
-            self.packets.leave_ring(leaf.nodes.head_mut(0), slot);
+            self.packets.remove_from_ring(leaf.nodes.head_mut(0), slot);
         } else if leaf.shape.is_ranked {
             leaf.ranked[partition as usize].remove(slot, &mut self.packets);
         } else {
@@ -113,13 +113,13 @@ impl<C: QueueCode> Shared<C> {
         }
         if leaf.shape.by_least {
             let node = leaf.shape.node_of(partition);
-            self.least_left(leaf, node, partition, slot);
+            self.update_least_rank(leaf, node, partition, slot);
         }
     }
 
     /// Updates the rank of a partition that has the least rank of its packets, after a packet has left.
     #[inline(always)]
-    pub(super) fn least_left(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
+    pub(super) fn update_least_rank(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
         let rank = self.packets.rank(left);
         let head = leaf.partitions.head_mut(partition);
         if head[kept::RANK] as i64 != rank {
@@ -137,7 +137,7 @@ impl<C: QueueCode> Shared<C> {
 
 /// Removes partitions that are empty now from their orders, after a packet was taken from a partition on the last
 /// level.
-fn vacated(levels: &mut [Level], partition: u32) {
+fn remove_empty_from_order(levels: &mut [Level], partition: u32) {
     let mut partition = partition;
     for level in levels.iter_mut().rev().filter(|level| !level.shape.is_one) {
         let node = level.shape.node_of(partition);

@@ -101,7 +101,7 @@ impl Packets {
         if self.free == NONE {
             self.grow();
         }
-        let slot = self.take();
+        let slot = self.take_free();
         self.fill(slot, packet, arrived_ns, fields);
         slot
     }
@@ -130,7 +130,7 @@ impl Packets {
 
     /// Takes a free slot.
     #[inline(always)]
-    fn take(&mut self) -> u32 {
+    fn take_free(&mut self) -> u32 {
         let slot = self.free;
         self.free = self.head(slot)[LINK] as u32;
         slot
@@ -148,7 +148,7 @@ impl Packets {
             [one, two, more @ ..] => {
                 (words[FIELDS], words[FIELDS + 1]) = (packet.word(*one), packet.word(*two));
                 if !more.is_empty() {
-                    self.carry(slot, packet, more);
+                    self.write_more_fields(slot, packet, more);
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Packets {
 
     /// Writes the fields that do not fit into a packet's first line.
     #[inline]
-    fn carry(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
+    fn write_more_fields(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
         let words = &mut self.record(slot).as_flattened_mut()[LINE_WORDS..];
         for (word, field) in words.iter_mut().zip(fields) {
             *word = packet.word(*field);
@@ -197,7 +197,7 @@ impl Packets {
         let words = self.head_mut(slot);
         let next = pair(words[LINK]).1;
         words[LINK] = u64::from(free);
-        (known(words), if is_long { next } else { NONE })
+        (packet_info(words), if is_long { next } else { NONE })
     }
 
     /// In a long queue, the packets behind the one that leaves were stored long ago. Prefetches the second of them, so
@@ -332,7 +332,7 @@ fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
 
 /// Reads the words that every packet has.
 #[inline(always)]
-pub(super) fn known(packet: &Head) -> PacketInfo {
+pub(super) fn packet_info(packet: &Head) -> PacketInfo {
     PacketInfo {
         handle: packet[HANDLE],
         arrived_ns: packet[ARRIVED],

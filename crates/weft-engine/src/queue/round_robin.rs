@@ -24,7 +24,7 @@ impl<C: QueueCode> Queue<C> {
             _ => Self::enqueue_fast::<LINES, false>,
         };
         match root.orders {
-            Orders::Few(_) => (enter, Self::dequeue_fast::<LINES, true>),
+            Orders::TwoRanks(_) => (enter, Self::dequeue_fast::<LINES, true>),
             Orders::Ranked(_) => (enter, Self::dequeue_fast::<LINES, false>),
         }
     }
@@ -125,7 +125,7 @@ impl<C: QueueCode> Queue<C> {
     #[inline(always)]
     fn send_from_fast(&mut self, turn: &FastDequeue) -> Option<Sent> {
         self.shared.left = turn.end() as u32;
-        self.leaves(turn.slot())
+        self.send_slot(turn.slot())
     }
 
     /// Sends the packet of a turn, and moves its partition to its new position in the order.
@@ -133,9 +133,9 @@ impl<C: QueueCode> Queue<C> {
     fn send_and_reorder(&mut self, turn: &FastDequeue, first: u32) -> Option<Sent> {
         let level = self.levels.first_mut()?;
         let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
-        level.find_place(0, first, is_empty, Verdict::of_word(turn.end()));
+        level.update_position(0, first, is_empty, Verdict::of_word(turn.end()));
         self.shared.left = first;
-        self.leaves(turn.slot())
+        self.send_slot(turn.slot())
     }
 
     /// Continues a dequeue by the slow path from the state in which the fast path stopped.
@@ -178,7 +178,7 @@ impl<C: QueueCode> Queue<C> {
     #[cold]
     fn dequeue_forced(&mut self) -> Option<Sent> {
         let served = self.shared.serve_forced(&mut self.levels);
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 
     /// Continues with a packet that is not sent unchanged.
@@ -189,7 +189,7 @@ impl<C: QueueCode> Queue<C> {
         turns_left: u32,
     ) -> Option<Sent> {
         let served = self.shared.serve_after_handlers(&mut self.levels, partition, progress, turns_left);
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 }
 

@@ -86,12 +86,12 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn drop_leaving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.handlers.add_drop();
-        self.drop_packet(slot, at, self.leaves(at, partition), DropCause::Dequeue, Verdict::line(end));
+        self.drop_packet(slot, at, self.tally_target(at, partition), DropCause::Dequeue, Verdict::line(end));
     }
 
     /// Drops an arriving packet, by ON ENQUEUE of a level.
     #[inline(never)]
-    pub(super) fn drop_coming(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
+    pub(super) fn drop_arriving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.drop_packet(
             slot,
             at,
@@ -109,7 +109,7 @@ impl<C: QueueCode> Shared<C> {
     }
 
     /// Returns the tally target of the packet that left its list last, for a decision of level `at`.
-    pub(super) fn leaves(&self, at: usize, partition: u32) -> TallyTarget {
+    pub(super) fn tally_target(&self, at: usize, partition: u32) -> TallyTarget {
         let leaf = self.program.levels.len() - 1;
         TallyTarget {
             by: Some(partition),

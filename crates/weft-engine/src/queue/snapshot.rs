@@ -175,14 +175,14 @@ impl<C: QueueCode> Queue<C> {
 
     /// The handles of the waiting packets, in the order of their numbers in a snapshot.
     pub fn waiting(&self) -> Vec<u64> {
-        let all = self.slots();
+        let all = self.packet_slots();
         let handle = |nth: usize| self.shared.packets.words(all[nth].1)[usize::from(word::HANDLE)];
         self.by_arrival(&all).into_iter().map(handle).collect()
     }
 
     /// Writes the rows of the waiting packets.
     fn packet_rows(&self, rows: &mut Vec<(RowKind, Vec<u64>)>) {
-        let all = self.slots();
+        let all = self.packet_slots();
         let mut numbers = vec![0; all.len()];
         self.by_arrival(&all).into_iter().enumerate().for_each(|(number, nth)| numbers[nth] = number as u64);
         let own = self.shared.program.packet_words() - 1;
@@ -193,7 +193,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Returns the packets of each partition on the last level, first to last, each with its partition.
-    fn slots(&self) -> Vec<(u32, u32)> {
+    fn packet_slots(&self) -> Vec<(u32, u32)> {
         let Some(leaf) = self.levels.last() else { return Vec::new() };
         let packets = &self.shared.packets;
         let of_partition =
@@ -228,7 +228,7 @@ impl<C: QueueCode> Queue<C> {
     /// Restores the variables of a node, and its hold time.
     fn restore_node(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [at, node, until, vars @ ..] = numbers else { return Err(LENGTH) };
-        let (at, node) = self.node_named(*at, *node)?;
+        let (at, node) = self.find_node(*at, *node)?;
         if vars.len() != self.shared.program.levels[at].vars.len() {
             return Err(LENGTH);
         }
@@ -243,7 +243,7 @@ impl<C: QueueCode> Queue<C> {
     /// Restores the rank and the variables of a partition; keeps its hold time in `waits`.
     fn restore_partition(&mut self, numbers: &[u64], waits: &mut HeldUntil) -> Result<(), &'static str> {
         let [at, partition, rank, stands, until, tag, vars @ ..] = numbers else { return Err(LENGTH) };
-        let (at, partition) = self.partition_named(*at, *partition)?;
+        let (at, partition) = self.find_partition(*at, *partition)?;
         let level = &mut self.levels[at];
         if level.shape.is_one || vars.len() != self.shared.program.levels[at].partition_vars.len() {
             return Err(LENGTH);
@@ -267,7 +267,7 @@ impl<C: QueueCode> Queue<C> {
         let [partition, values @ ..] = numbers else { return Err(LENGTH) };
         let at =
             self.levels.iter().position(|level| level.shape.counts).ok_or("no partitions are counted")?;
-        let (_, partition) = self.partition_named(at as u64, *partition)?;
+        let (_, partition) = self.find_partition(at as u64, *partition)?;
         let level = &self.levels[at];
         let is_right =
             self.shared.in_use.as_mut().is_some_and(|in_use| in_use.restore(level, partition, values));
@@ -278,7 +278,7 @@ impl<C: QueueCode> Queue<C> {
     fn restore_packet(&mut self, numbers: &[u64], n_packets: u64) -> Result<(), &'static str> {
         let [number, partition, words @ ..] = numbers else { return Err(LENGTH) };
         let leaf = self.levels.len() - 1;
-        let (_, partition) = self.partition_named(leaf as u64, *partition)?;
+        let (_, partition) = self.find_partition(leaf as u64, *partition)?;
         let (first, own) = (usize::from(word::ARRIVED), self.shared.program.packet_words() - 1);
         if words.len() != own - first || *number >= n_packets {
             return Err(LENGTH);
@@ -291,7 +291,7 @@ impl<C: QueueCode> Queue<C> {
         let packet = Packet { handle: *number, ..Packet::default() };
         let slot = match &mut self.levels[..] {
             [line] if line.shape.is_ring => {
-                let slot = packets.place_behind(line.nodes.head_mut(0));
+                let slot = packets.next_ring_slot(line.nodes.head_mut(0));
                 packets.fill(slot, &packet, 0, &[]);
                 packets.append_to_ring(line.nodes.head_mut(0));
                 slot
@@ -327,9 +327,9 @@ impl<C: QueueCode> Queue<C> {
         is_held: bool,
     ) -> Result<(), &'static str> {
         let [at, node, ids @ ..] = numbers else { return Err(LENGTH) };
-        let (at, node) = self.node_named(*at, *node)?;
+        let (at, node) = self.find_node(*at, *node)?;
         for id in ids {
-            let (_, partition) = self.partition_named(at as u64, *id)?;
+            let (_, partition) = self.find_partition(at as u64, *id)?;
             let level = &mut self.levels[at];
             if level.shape.is_one || level.shape.node_of(partition) != node {
                 return Err("a partition is of another node");
@@ -356,7 +356,7 @@ impl<C: QueueCode> Queue<C> {
     fn restore_started(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [at, nodes @ ..] = numbers else { return Err(LENGTH) };
         for node in nodes {
-            let (at, node) = self.node_named(*at, *node)?;
+            let (at, node) = self.find_node(*at, *node)?;
             self.levels[at].is_started[node as usize] = true;
         }
         Ok(())
@@ -365,7 +365,7 @@ impl<C: QueueCode> Queue<C> {
     /// Restores a running timer.
     fn restore_timer(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [due, at, node, nth] = *numbers else { return Err(LENGTH) };
-        let (at, node) = self.node_named(at, node)?;
+        let (at, node) = self.find_node(at, node)?;
         if nth >= self.shared.program.levels[at].handlers.every.len() as u64 {
             return Err("there is no such timer");
         }
@@ -377,7 +377,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Checks that a level has a node, and returns both.
-    fn node_named(&self, at: u64, node: u64) -> Result<(usize, u32), &'static str> {
+    fn find_node(&self, at: u64, node: u64) -> Result<(usize, u32), &'static str> {
         let level =
             usize::try_from(at).ok().and_then(|at| self.levels.get(at)).ok_or("there is no such level")?;
         match node < level.is_started.len() as u64 {
@@ -387,7 +387,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Checks that a level has a partition, and returns both.
-    fn partition_named(&self, at: u64, partition: u64) -> Result<(usize, u32), &'static str> {
+    fn find_partition(&self, at: u64, partition: u64) -> Result<(usize, u32), &'static str> {
         let level =
             usize::try_from(at).ok().and_then(|at| self.levels.get(at)).ok_or("there is no such level")?;
         match partition < u64::from(level.n_partitions()) {

@@ -121,7 +121,7 @@ impl LineTotals {
     /// The totals of a first queue.
     pub(crate) fn new(program: &QueueProgram, written: &ProgramText) -> Self {
         let mut lines = Self { earlier: Vec::new(), texts: Vec::new(), versions: Vec::new() };
-        lines.begin(program, written);
+        lines.set_program(program, written);
         lines
     }
 
@@ -133,11 +133,11 @@ impl LineTotals {
         written: &ProgramText,
     ) {
         self.earlier = self.totals(before);
-        self.begin(program, written);
+        self.set_program(program, written);
     }
 
     /// Sets the version of each level: the known one if its text is unchanged.
-    fn begin(&mut self, program: &QueueProgram, written: &ProgramText) {
+    fn set_program(&mut self, program: &QueueProgram, written: &ProgramText) {
         let version = |(at, level): (usize, &weft_ir::queue::Level)| {
             let text = written.texts.get(at).copied().unwrap_or_default();
             let known = self.texts.iter().find(|known| (known.0.as_str(), known.1) == (&level.name, text));
@@ -188,7 +188,7 @@ pub struct WaitHistogram {
 impl WaitHistogram {
     /// Records the waiting time of one packet.
     pub fn note(&mut self, ns: u64) {
-        let class = Self::class(ns);
+        let class = Self::class_of(ns);
         if self.counts.len() <= class {
             self.counts.resize(class + 1, 0);
         }
@@ -214,9 +214,9 @@ impl WaitHistogram {
         for (class, count) in self.counts.iter().enumerate() {
             let count = u64::from(*count);
             if before + count >= wanted {
-                let start = class.checked_sub(1).map_or(0, Self::end);
+                let start = class.checked_sub(1).map_or(0, Self::class_end);
                 let part = (wanted - before) as f64 / count as f64;
-                return start + ((Self::end(class) - start) as f64 * part) as u64;
+                return start + ((Self::class_end(class) - start) as f64 * part) as u64;
             }
             before += count;
         }
@@ -234,7 +234,7 @@ impl WaitHistogram {
     }
 
     /// Returns the class of a time.
-    fn class(ns: u64) -> usize {
+    fn class_of(ns: u64) -> usize {
         let units = ns >> UNIT_BITS;
         if units < LINEAR {
             return units as usize;
@@ -245,7 +245,7 @@ impl WaitHistogram {
     }
 
     /// The upper bound of a class.
-    fn end(class: usize) -> u64 {
+    fn class_end(class: usize) -> u64 {
         let class = class as u64;
         let doublings = (class / LINEAR).saturating_sub(1);
         (class - doublings * LINEAR + 1) << doublings << UNIT_BITS
@@ -256,7 +256,7 @@ impl WaitHistogram {
 pub(super) type Watched = FxHashMap<(u8, u32), Tally>;
 
 /// The tally of a partition, if there is room for one.
-fn of(watched: &mut Watched, level: u8, partition: u32) -> Option<&mut Tally> {
+fn tally_of(watched: &mut Watched, level: u8, partition: u32) -> Option<&mut Tally> {
     let is_full = watched.len() >= WATCHED_MAX && !watched.contains_key(&(level, partition));
     (!is_full).then(|| watched.entry((level, partition)).or_default())
 }
@@ -289,10 +289,11 @@ impl<C> Shared<C> {
         let line = LineCount { level: at as u8, line, verdict, packets: 1 };
         line.add_to(&mut self.lines);
         let Some(watched) = &mut self.watched else { return };
-        if let Some(tally) = whose.by.and_then(|partition| of(watched, at as u8, partition)) {
+        if let Some(tally) = whose.by.and_then(|partition| tally_of(watched, at as u8, partition)) {
             line.add_to(&mut tally.lines);
         }
-        if let Some(tally) = whose.of.and_then(|(level, partition)| of(watched, level as u8, partition)) {
+        if let Some(tally) = whose.of.and_then(|(level, partition)| tally_of(watched, level as u8, partition))
+        {
             *(if verdict == Verdict::Mark { &mut tally.marked } else { &mut tally.dropped }) += 1;
         }
     }
@@ -308,7 +309,7 @@ impl<C: QueueCode> Queue<C> {
     pub fn record_sent(&mut self, sent: &Sent, now_ns: u64) {
         let leaf = self.levels.len() - 1;
         if let Some(watched) = &mut self.shared.watched
-            && let Some(tally) = of(watched, leaf as u8, self.shared.left)
+            && let Some(tally) = tally_of(watched, leaf as u8, self.shared.left)
         {
             tally.waits.note(now_ns.saturating_sub(sent.arrived_ns));
         }
@@ -327,7 +328,7 @@ impl<C: QueueCode> Queue<C> {
         self.shared.counts.sent -= 1;
         self.shared.counts.dropped_device += 1;
         if let Some(watched) = &mut self.shared.watched
-            && let Some(tally) = of(watched, leaf as u8, self.shared.left)
+            && let Some(tally) = tally_of(watched, leaf as u8, self.shared.left)
         {
             tally.dropped += 1;
         }
@@ -345,13 +346,13 @@ impl<C: QueueCode> Queue<C> {
         let is_all = at == 0 && level.shape.is_one;
         let in_use = (0..level.n_partitions()).filter(|nth| is_all || level.is_in_use(*nth));
         let mut listed: BTreeSet<u32> = in_use.take(at_most).collect();
-        let with_tally: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.above(of, at)).collect();
+        let with_tally: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.ancestor(of, at)).collect();
         let n_more = at_most - listed.len();
         let more: Vec<u32> = with_tally.difference(&listed).copied().take(n_more).collect();
         listed.extend(more);
         let mut tallies: BTreeMap<u32, Tally> = BTreeMap::new();
         for (of, tally) in self.tallies() {
-            let Some(partition) = self.above(of, at).filter(|partition| listed.contains(partition)) else {
+            let Some(partition) = self.ancestor(of, at).filter(|partition| listed.contains(partition)) else {
                 continue;
             };
             let own = tallies.entry(partition).or_default();
@@ -371,7 +372,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// The partition of a level that contains a partition of a level below.
-    fn above(&self, (level, mut partition): (u8, u32), at: usize) -> Option<u32> {
+    fn ancestor(&self, (level, mut partition): (u8, u32), at: usize) -> Option<u32> {
         let level = usize::from(level);
         for inner in self.levels.get(at + 1..=level)?.iter().rev() {
             partition = inner.shape.node_of(partition);
@@ -425,10 +426,10 @@ mod tests {
     fn wait_classes_are_contiguous() {
         let mut before = 0;
         for class in 0..CLASSES {
-            let end = WaitHistogram::end(class);
+            let end = WaitHistogram::class_end(class);
             assert!(end > before, "class {class}");
             assert_eq!(
-                (WaitHistogram::class(before), WaitHistogram::class(end - 1)),
+                (WaitHistogram::class_of(before), WaitHistogram::class_of(end - 1)),
                 (class, class),
                 "{before} to {end}"
             );

@@ -12,7 +12,7 @@
 
 use super::interface::LinkState;
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut_to_segments};
 use core::ffi::c_int;
 use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
@@ -305,7 +305,7 @@ impl PacketSocket {
         since: Option<Instant>,
     ) -> DropAction {
         if frames[at].meta.offload.gso.is_some() {
-            return match cut(pool, frames, at, self.link) {
+            return match cut_to_segments(pool, frames, at, self.link) {
                 Ok(()) => DropAction::Cut,
                 Err(SegmentError::NoBuffer) => DropAction::Wait,
                 Err(SegmentError::Malformed) => DropAction::GiveUp,

@@ -188,7 +188,7 @@ impl FileSource {
 
     /// Reads the first packet to learn the file's link type.
     fn read_first(&mut self) -> io::Result<()> {
-        while self.waiting.is_none() && self.fill()? {
+        while self.waiting.is_none() && self.read_piece()? {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
             self.link_type = Some(check_link_type(record.link)?);
             let at = record.at.unwrap_or_default();
@@ -218,7 +218,7 @@ impl FileSource {
     }
 
     /// Reads the next piece of the file into the reader; returns false at the end.
-    fn fill(&mut self) -> io::Result<bool> {
+    fn read_piece(&mut self) -> io::Result<bool> {
         loop {
             self.counters.syscalls += 1;
             match self.input.read(&mut self.piece) {
@@ -239,7 +239,7 @@ impl FileSource {
     }
 
     /// Returns the next packet, if it is due and there is a buffer for it.
-    fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
+    fn next_frame(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
             self.is_starved = lacks_buffers(pool, pool.packet_max());
             if self.is_starved {
@@ -250,11 +250,11 @@ impl FileSource {
                     return Ok(None);
                 }
                 let waiting = self.waiting.take().expect("a packet is waiting");
-                let Some(frame) = self.frame(pool, &waiting, now) else { continue };
+                let Some(frame) = self.copy_to_frame(pool, &waiting, now) else { continue };
                 return Ok(Some(frame));
             }
             let Some(record) = self.reader.next().map_err(invalid)? else {
-                if self.fill()? {
+                if self.read_piece()? {
                     continue;
                 }
                 self.reader.finish().map_err(invalid)?;
@@ -271,14 +271,14 @@ impl FileSource {
             if self.pace == Pace::Full && fits(pool, bytes.len()) {
                 let frame = pool.take_filled(&bytes).expect("a free buffer was found");
                 self.last = at;
-                return Ok(Some(self.described(pool, frame, cut, at)));
+                return Ok(Some(self.add_metadata(pool, frame, cut, at)));
             }
             self.waiting = Some(PendingPacket { at, bytes: bytes.into_owned(), cut });
         }
     }
 
     /// Sets a frame's metadata, completes or reports its missing checksums and lengths, and counts the frame.
-    fn described(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
+    fn add_metadata(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
         let (is_ip, bytes) = (self.link == Link::Ip, pool.bytes_mut(&frame));
         let offload = match (cut, self.trusts_checksums) {
             (0, true) => offloaded::finish(bytes, is_ip),
@@ -299,7 +299,7 @@ impl FileSource {
     }
 
     /// Copies a due packet to a frame. None, and counted, if no buffer of the pool would ever hold it.
-    fn frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
+    fn copy_to_frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
         let PendingPacket { at, bytes, cut } = waiting;
         self.begin.get_or_insert((*at, now));
         self.last = *at;
@@ -309,7 +309,7 @@ impl FileSource {
         }
         let frame = pool.take_filled(bytes)?;
         let arrived = if self.pace == Pace::Full { *at } else { now };
-        Some(self.described(pool, frame, *cut, arrived))
+        Some(self.add_metadata(pool, frame, *cut, arrived))
     }
 }
 
@@ -335,7 +335,7 @@ impl Device for FileSource {
             }
         }
         for n in 0..BATCH_MAX {
-            match self.next(pool, now) {
+            match self.next_frame(pool, now) {
                 Ok(Some(frame)) => out.push(frame),
                 Ok(None) => return Ok(n),
                 // Return complete packets first.
@@ -415,11 +415,11 @@ impl FileSink {
             Err(_) => self.counters.refused_out += 1,
         }
         pool.give(frame);
-        if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.drain() }
+        if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.write_buffer() }
     }
 
     /// Writes the buffered packets to the file and empties the buffer.
-    fn drain(&mut self) -> io::Result<()> {
+    fn write_buffer(&mut self) -> io::Result<()> {
         self.counters.syscalls += 1;
         // A failed write is not retried: a file with a piece twice is worse than a short one.
         let written = self.output.write_all(&self.buffer);
@@ -453,7 +453,7 @@ impl Device for FileSink {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.drain()?;
+        self.write_buffer()?;
         self.output.flush()
     }
 

@@ -248,7 +248,7 @@ impl Worker {
             let idle = *idle_since.get_or_insert(now);
             if mem::take(&mut burst) >= BURST_MIN && self.coalesce > Interval::ZERO {
                 self.flush()?;
-                self.rest(now);
+                self.sleep_to_coalesce(now);
                 continue;
             }
             if now - *looks_since.get_or_insert(now) < self.spin.window(0) {
@@ -287,7 +287,7 @@ impl Worker {
                 }
                 if !self.batch.is_empty() {
                     moved += self.batch.len();
-                    if from.hold(&mut self.batch, &mut self.pool, now) {
+                    if from.enqueue_on_ingress(&mut self.batch, &mut self.pool, now) {
                         continue;
                     }
                     self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
@@ -339,7 +339,7 @@ impl Worker {
             }
             moved += self.batch.len();
             // The link may have been removed in the meantime.
-            if !self.batch.is_empty() && !at.hold(&mut self.batch, &mut self.pool, now) {
+            if !self.batch.is_empty() && !at.enqueue_on_ingress(&mut self.batch, &mut self.pool, now) {
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
                 self.send_outputs()?;
             }
@@ -449,7 +449,7 @@ impl Worker {
 
     /// Sleeps for the coalescing interval, or until the next timeout if that is sooner, so that more frames arrive
     /// together.
-    fn rest(&mut self, now: Time) {
+    fn sleep_to_coalesce(&mut self, now: Time) {
         let until = self.wakeup_time(now).min(now + self.coalesce);
         if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
             std::thread::sleep(Duration::from_nanos(nanos));
@@ -698,7 +698,7 @@ impl Port {
     }
 
     /// Enqueues received frames on the ingress link, or hands them to its owner. Returns false if there is none.
-    fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
+    fn enqueue_on_ingress(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
             frames.drain(..).for_each(|frame| enqueue_on(link, frame, pool, now));
             return true;
@@ -814,7 +814,7 @@ impl Port {
         if self.on_failure.is_none() {
             return Err(self.failed(error));
         }
-        let turn = self.recovery.note_lost(error.to_string());
+        let turn = self.recovery.report_lost(error.to_string());
         self.close(turn, now);
         Ok(())
     }
@@ -1024,7 +1024,7 @@ mod tests {
         port.ingress = Some(fast_link());
         for _ in 0..200 {
             let mut frames = vec![pool.take_filled(&[0; 60]).expect("the pool has a buffer")];
-            assert!(port.hold(&mut frames, &mut pool, Time(0)));
+            assert!(port.enqueue_on_ingress(&mut frames, &mut pool, Time(0)));
         }
         assert_eq!(pool.free_small(), RESERVE);
         let counts = port.links()[0].stats.counts;

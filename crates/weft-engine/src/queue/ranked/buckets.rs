@@ -122,7 +122,7 @@ impl Buckets {
     }
 
     /// Moves an id to the tail of its list.
-    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
+    pub(super) fn move_to_tail(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         if pair(self.lists[list]).1 != id {
             self.unlink(list, id, places);
             self.append(list, id, places);
@@ -157,7 +157,7 @@ impl Buckets {
     }
 
     /// Collects all ids, first to last.
-    pub(super) fn each(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
+    pub(super) fn collect_ids(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
         for (nth, word) in self.low.iter().enumerate().filter(|(_, word)| **word != 0) {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
                 let (mut at, last) = pair(self.lists[nth * 64 + bit]);

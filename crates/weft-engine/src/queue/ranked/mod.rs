@@ -4,20 +4,20 @@
 //! step depends on the number of ids. Wider ranks use a [`Tournament`] if ids leave from anywhere or change their
 //! ranks, as partitions do. They use [`Runs`] if the first leaves, as packets do. The state per id is with its owner
 //! ([`RankSlots`]): packets have room for it in their words. Partitions of at most two ranks need only a word
-//! ([`Few`]).
+//! ([`TwoRanks`]).
 
 mod buckets;
 mod entry;
-mod few;
 mod runs;
 mod sort;
 mod tournament;
+mod two_ranks;
 
 use buckets::Buckets;
 use entry::Entry;
-pub(super) use few::Few;
 use runs::Runs;
 use tournament::Tournament;
+pub(super) use two_ranks::TwoRanks;
 use weft_ir::queue::layout::NONE;
 
 /// The container. The variants are matched at every turn.
@@ -111,7 +111,7 @@ impl Ranked {
             Self::Buckets(buckets) => {
                 let (from, to) = (buckets.list(known), buckets.list(rank));
                 if from == to {
-                    buckets.put_last(to, id, places);
+                    buckets.move_to_tail(to, id, places);
                 } else {
                     buckets.unlink(from, id, places);
                     buckets.append(to, id, places);
@@ -187,7 +187,7 @@ impl Ranked {
     pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
         let mut ids = Vec::new();
         match self {
-            Self::Buckets(buckets) => buckets.each(places, &mut ids),
+            Self::Buckets(buckets) => buckets.collect_ids(places, &mut ids),
             Self::Tournament(tournament) => ids.extend(entry::ids_in_order(tournament.entries())),
             Self::Runs(runs) => ids.extend(entry::ids_in_order(runs.entries())),
         }
@@ -198,7 +198,7 @@ impl Ranked {
 #[cfg(test)]
 mod tests {
     use super::entry::SEQS;
-    use super::{Few, NONE, RankSlots, Ranked};
+    use super::{NONE, RankSlots, Ranked, TwoRanks};
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
     use weft_ir::queue::layout::NO_PACKETS;
@@ -306,39 +306,39 @@ mod tests {
     #[test]
     fn two_ranks_match_many_ranks() {
         for bits in [0, 1] {
-            let few = Few::of(Some(bits)).expect("these are few");
+            let two = TwoRanks::of(Some(bits)).expect("these are few");
             let (mut firsts, mut places) = (NO_PACKETS, Table::new(20));
             let (mut more, mut their_places) = (Ranked::new(Some(bits)), Table::new(20));
             let (mut rng, mut is_in) = (Rng::from_seed(8), [false; 20]);
             for at in 0..20_000_u64 {
                 let (id, rank) = (rng.below(20) as u32, rng.below(4) as i64 - 1);
-                let first = Few::first(firsts);
+                let first = TwoRanks::first(firsts);
                 match (is_in[id as usize], rng.below(3)) {
                     (false, _) => {
-                        few.insert(&mut firsts, id, rank, &mut places);
+                        two.insert(&mut firsts, id, rank, &mut places);
                         more.insert(id, rank, &mut their_places);
                     }
                     (true, 0) => {
-                        few.remove(&mut firsts, id, &mut places);
+                        two.remove(&mut firsts, id, &mut places);
                         more.remove(id, &mut their_places);
                     }
                     (true, 1) => {
-                        few.rerank(&mut firsts, id, rank, &mut places);
+                        two.rerank(&mut firsts, id, rank, &mut places);
                         more.rerank(id, rank, &mut their_places);
                     }
                     (true, _) => {
                         // The first is served, and mostly keeps its rank.
                         let id = first.unwrap_or(id);
                         let rank = if rank == -1 { rank } else { places.rank(id) };
-                        few.rotate(&mut firsts, id, rank, &mut places);
+                        two.rotate(&mut firsts, id, rank, &mut places);
                         more.move_to(id, rank, &mut their_places);
                         continue;
                     }
                 }
-                is_in[id as usize] = Few::ids(firsts, &places).contains(&id);
-                assert_eq!(Few::ids(firsts, &places), more.ids(&their_places), "{bits} at {at}");
-                assert_eq!(Few::first(firsts), more.first(), "{bits} at {at}");
-                assert_eq!(Few::first_of_last(firsts), more.first_of_last(), "{bits} at {at}");
+                is_in[id as usize] = TwoRanks::ids(firsts, &places).contains(&id);
+                assert_eq!(TwoRanks::ids(firsts, &places), more.ids(&their_places), "{bits} at {at}");
+                assert_eq!(TwoRanks::first(firsts), more.first(), "{bits} at {at}");
+                assert_eq!(TwoRanks::first_of_last(firsts), more.first_of_last(), "{bits} at {at}");
             }
         }
     }

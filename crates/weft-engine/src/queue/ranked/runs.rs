@@ -76,27 +76,27 @@ impl Runs {
         }
         let new = Entry::new(rank, self.next_seq, id);
         self.next_seq += 1;
-        self.take_in(new);
+        self.add_entry(new);
     }
 
     /// Puts an id that was the first back in front of its rank.
     pub(super) fn put_back(&mut self, rank: i64, id: u32) {
-        self.take_in(Entry::new(rank, BACK, id));
+        self.add_entry(Entry::new(rank, BACK, id));
     }
 
     /// Adds an entry to the last ones, to the hole of the heap, or to the fresh entries.
     #[inline(always)]
-    fn take_in(&mut self, new: Entry) {
+    fn add_entry(&mut self, new: Entry) {
         if new > self.lasts_from {
             return self.lasts.push(new);
         }
         if self.has_hole() {
-            return down(&mut self.heap, 0, new);
+            return sift_down(&mut self.heap, 0, new);
         }
         self.least = self.least.less(new);
         self.fresh.push(new);
         if self.fresh.len() == RUN_MAX {
-            self.settle();
+            self.sort_fresh();
         }
     }
 
@@ -104,7 +104,7 @@ impl Runs {
     #[inline(always)]
     pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         if self.has_hole() {
-            self.fill();
+            self.fill_root();
         }
         if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
             if let [only] = self.fresh[..] {
@@ -112,7 +112,7 @@ impl Runs {
                 self.least = NO_ENTRY;
                 return Some(only.id());
             }
-            self.settle();
+            self.sort_fresh();
         }
         let Some(root) = self.heap.first_mut() else { return self.pop_of_lasts() };
         let id = root.id();
@@ -132,7 +132,7 @@ impl Runs {
         match run.last() {
             Some(next) => {
                 places.expect(next.id());
-                down(&mut self.heap, 0, next.with_id(named));
+                sift_down(&mut self.heap, 0, next.with_id(named));
             }
             None => {
                 self.free |= 1 << nth;
@@ -196,7 +196,7 @@ impl Runs {
         let named = entry::IDS + nth as u32;
         let Some(root) = self.heap.iter().position(|known| known.id() == named) else { return };
         match run.last() {
-            Some(next) => down(&mut self.heap, root, next.with_id(named)),
+            Some(next) => sift_down(&mut self.heap, root, next.with_id(named)),
             None => {
                 self.free |= 1 << nth;
                 self.remove_from_heap(root);
@@ -212,8 +212,8 @@ impl Runs {
             && at < self.heap.len()
         {
             match self.heap[at] < last {
-                true => down(&mut self.heap, at, last),
-                false => up(&mut self.heap, at, last),
+                true => sift_down(&mut self.heap, at, last),
+                false => sift_up(&mut self.heap, at, last),
             }
         }
     }
@@ -264,7 +264,7 @@ impl Runs {
         }
         for at in 1..self.heap.len() {
             let known = self.heap[at];
-            up(&mut self.heap, at, known);
+            sift_up(&mut self.heap, at, known);
         }
     }
 
@@ -299,17 +299,17 @@ impl Runs {
 
     /// Fills the hole at the root of the heap with the last entry.
     #[inline(always)]
-    fn fill(&mut self) {
+    fn fill_root(&mut self) {
         if let Some(last) = self.heap.pop()
             && !self.heap.is_empty()
         {
-            down(&mut self.heap, 0, last);
+            sift_down(&mut self.heap, 0, last);
         }
     }
 
     /// Sorts the fresh entries into a run, or puts them into the heap if they are few.
     #[inline(never)]
-    fn settle(&mut self) {
+    fn sort_fresh(&mut self) {
         self.least = NO_ENTRY;
         if self.fresh.len() < RUN_MIN || self.free == 0 {
             for at in 0..self.fresh.len() {
@@ -333,15 +333,15 @@ impl Runs {
     /// Adds an entry to the heap.
     fn heap_up(&mut self, new: Entry) {
         if self.has_hole() {
-            return down(&mut self.heap, 0, new);
+            return sift_down(&mut self.heap, 0, new);
         }
         let at = self.heap.len();
         self.heap.push(new);
-        up(&mut self.heap, at, new);
+        sift_up(&mut self.heap, at, new);
     }
 
     /// Rebuilds the container from these entries.
-    fn restart(&mut self, mut all: Vec<Entry>) {
+    fn rebuild(&mut self, mut all: Vec<Entry>) {
         // A sorted vector is a heap.
         all.sort_unstable();
         *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
@@ -350,13 +350,13 @@ impl Runs {
     /// Assigns the lowest sequence numbers to the entries, in order.
     #[cold]
     fn count_anew(&mut self) {
-        self.restart(self.entries().collect());
+        self.rebuild(self.entries().collect());
         self.next_seq = entry::count_anew(self.heap.iter_mut());
     }
 }
 
 /// Moves a hole up the heap to the position of an entry, and puts it there.
-fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_up(heap: &mut [Entry], mut at: usize, new: Entry) {
     while at > 0 {
         let parent = (at - 1) / 4;
         let above = heap[parent];
@@ -371,7 +371,7 @@ fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
 
 /// Moves a hole down the heap to the position of an entry, and puts it there.
 #[inline(always)]
-fn down(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_down(heap: &mut [Entry], mut at: usize, new: Entry) {
     loop {
         let first = at * 4 + 1;
         let (least, below) = match heap.get(first..) {

@@ -72,24 +72,24 @@ impl Tournament {
     #[inline(always)]
     pub(super) fn insert(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
         let new = self.new_entry(rank, id);
-        self.take_in(new, id, places);
+        self.add_entry(new, id, places);
     }
 
     /// Puts an id that was the first back in front of its rank.
     pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
-        self.take_in(Entry::new(rank, BACK, id), id, places);
+        self.add_entry(Entry::new(rank, BACK, id), id, places);
     }
 
     /// Puts an entry into a free leaf.
     #[inline(always)]
-    fn take_in(&mut self, new: Entry, id: u32, places: &mut impl RankSlots) {
+    fn add_entry(&mut self, new: Entry, id: u32, places: &mut impl RankSlots) {
         if self.free == NO_LEAF {
             self.grow();
         }
         let leaf = self.free;
         self.free = self.leaf_mut(leaf).id();
         places.set_links(id, (leaf, NONE));
-        self.set(leaf, new);
+        self.set_leaf(leaf, new);
     }
 
     /// Removes an id. If it is the first of all, the next arrival or lookup repairs its path.
@@ -97,9 +97,9 @@ impl Tournament {
     pub(super) fn remove(&mut self, id: u32, places: &impl RankSlots) {
         let leaf = places.links(id).0;
         if self.has_hole() || self.first.id() != id {
-            self.settle();
+            self.repair_path();
             let free = self.take_back(leaf);
-            return self.set(leaf, free);
+            return self.set_leaf(leaf, free);
         }
         // The next arrival or lookup repairs the path.
         *self.leaf_mut(leaf) = self.take_back(leaf);
@@ -109,14 +109,14 @@ impl Tournament {
     /// Moves an id behind those of its new rank.
     #[inline(always)]
     pub(super) fn move_to(&mut self, rank: i64, id: u32, places: &impl RankSlots) {
-        self.settle();
+        self.repair_path();
         let new = self.new_entry(rank, id);
-        self.set(places.links(id).0, new);
+        self.set_leaf(places.links(id).0, new);
     }
 
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<u32> {
-        self.settle();
+        self.repair_path();
         (self.first < NO_ENTRY).then(|| self.first.id())
     }
 
@@ -133,10 +133,10 @@ impl Tournament {
 
     /// Repairs the path from the leaf of the former first entry, if it was removed.
     #[inline(always)]
-    fn settle(&mut self) {
+    fn repair_path(&mut self) {
         if self.has_hole() {
             let hole = *self.leaf_mut(self.free);
-            self.set(self.free, hole);
+            self.set_leaf(self.free, hole);
         }
     }
 
@@ -161,7 +161,7 @@ impl Tournament {
 
     /// Puts an entry into a leaf and plays its path.
     #[inline(never)]
-    fn set(&mut self, leaf: u32, new: Entry) {
+    fn set_leaf(&mut self, leaf: u32, new: Entry) {
         let (pair, side) = self.place(leaf);
         self.play_all(Up { pair, side, least: new });
     }

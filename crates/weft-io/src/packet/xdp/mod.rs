@@ -14,7 +14,9 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut, interface, lacks_buffers};
+use super::{
+    BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut_to_segments, interface, lacks_buffers,
+};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -160,7 +162,7 @@ impl XdpSocket {
         let attachment = Arc::new(Attachment::new(interface, index, &sockets, !options.is_generic)?);
         let finish = |(queue, part): (usize, UnfedSocket)| {
             let place = QueueId { port, queue: queue as u16 };
-            part.finish(interface.to_owned(), place, Arc::clone(&attachment))
+            part.into_socket(interface.to_owned(), place, Arc::clone(&attachment))
         };
         Ok(parts.into_iter().enumerate().map(finish).collect())
     }
@@ -280,7 +282,7 @@ impl Device for XdpSocket {
         let mut done = 0;
         while done < frames.len() {
             if frames[done].meta.offload.gso.is_some() {
-                match cut(pool, frames, done, Link::Ethernet) {
+                match cut_to_segments(pool, frames, done, Link::Ethernet) {
                     Ok(()) => (),
                     Err(SegmentError::NoBuffer) => {
                         self.counters.full += 1;
@@ -400,7 +402,7 @@ struct UnfedSocket {
 impl UnfedSocket {
     fn new(index: u32, queue: u16, buffer_bytes: u32, options: Options) -> io::Result<Self> {
         let tries = if options.is_tried_once { 1 } else { RELEASE_TRIES };
-        let bound = |mode| Self::bound(index, queue, buffer_bytes, (mode, tries));
+        let bound = |mode| Self::bind(index, queue, buffer_bytes, (mode, tries));
         if options.is_zero_copy_tried
             && let Ok(part) = bound(libc::XDP_ZEROCOPY)
         {
@@ -410,7 +412,7 @@ impl UnfedSocket {
     }
 
     /// Creates a socket with its memory and rings, and binds it to a queue in this mode.
-    fn bound(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
+    fn bind(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let memory = Umem::new(buffer_bytes)?;
         let region = libc::xdp_umem_reg {
@@ -452,7 +454,7 @@ impl UnfedSocket {
     }
 
     /// Completes the socket with its name, its place and the attached program.
-    fn finish(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
+    fn into_socket(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
         let buffer_bytes = u64::from(self.memory.buffer_bytes);
         XdpSocket {
             name,
