@@ -211,7 +211,8 @@ impl ActivePlan {
         }
     }
 
-    /// The target of a REDIRECT or MIRROR. An address may be written in any form.
+    /// Finds the pool of the cluster that a REDIRECT or MIRROR names, or the endpoint and its pool. An address may be
+    /// written in any form. None if the name is unknown.
     pub(crate) fn target(&self, name: &[u8]) -> Option<(Rc<Pool>, Option<EndpointKey>)> {
         let as_address = || {
             let address: Address = core::str::from_utf8(name).ok()?.parse().ok()?;
@@ -220,8 +221,8 @@ impl ActivePlan {
         self.targets.get(name).or_else(as_address).cloned()
     }
 
-    /// The cached route of this header list under this plan. It depends only on the list and its connection, and
-    /// connections do not share lists.
+    /// Returns the cached route of this header list under this plan. It depends only on the list and its connection,
+    /// and connections do not share lists.
     pub(crate) fn cached_route(&self, headers: &Headers) -> Option<RouteMatch> {
         let tag = headers.tag.get();
         if (tag >> 32) as u32 != self.id {
@@ -300,6 +301,7 @@ impl ActiveChain {
         active
     }
 
+    /// Creates a worker's instance of a chain, with its own counters and state.
     fn new(chain: &Arc<Chain>, next: Option<Rc<ActiveFilter>>, worker: usize) -> Self {
         let n = chain.program.elements.len();
         Self {

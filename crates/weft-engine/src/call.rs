@@ -171,7 +171,7 @@ pub(crate) enum HeldItem {
 }
 
 impl Call {
-    /// A new call without a client, a chain and an upstream.
+    /// Creates a call that has no client, no chain and no upstream yet.
     pub(crate) fn new(
         id: u64,
         began: Time,
@@ -221,7 +221,7 @@ impl Call {
         }
     }
 
-    /// The client's stream.
+    /// Returns the client's stream. None for a try, or for a call without its caller.
     pub(crate) fn down(&self) -> Option<StreamRef> {
         match self.caller {
             Caller::Stream(stream_ref) => Some(stream_ref),
@@ -261,6 +261,7 @@ impl Call {
 }
 
 impl Flow {
+    /// Creates the state of one direction, whose messages have at most `message_bytes_max` bytes.
     pub(crate) fn new(message_bytes_max: u32) -> Self {
         Self {
             deframer: Deframer::new(message_bytes_max),
@@ -278,8 +279,8 @@ impl Flow {
         self.is_ended && self.index == 0 && self.held.is_empty() && self.deframer.is_empty() && self.owed == 0
     }
 
-    /// The known length: held bytes, and the length in the prefix of the first message. None before that has arrived.
-    /// Nothing may have left yet.
+    /// Returns the known length of the data: the larger of the held bytes and the length in the prefix of the first
+    /// message. None before that prefix has arrived. Call this only while nothing has left.
     pub(crate) fn bytes_known(&self) -> Option<u64> {
         let data = self.held.iter().filter_map(|held| match &held.what {
             HeldItem::Data(bytes, _) => Some(bytes),

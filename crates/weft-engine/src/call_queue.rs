@@ -312,7 +312,7 @@ impl Engine {
         self.call_mut(key).queue_slots[slot].is_some_and(|at| at.waits.is_none())
     }
 
-    /// A call is over: frees its slot, or removes it from the queue.
+    /// Frees the slot of a call that is over, or removes the call from the queue if it still waits.
     pub(crate) fn leave_call_queue(&mut self, now: Time, at: QueueSlot) {
         let Some(worker_queue) = self.call_queues.get_mut(&at.queue_id) else { return };
         match at.waits {
@@ -330,7 +330,7 @@ impl Engine {
         self.pump(now, id, None, true);
     }
 
-    /// A timer of a call queue or of its program has fired.
+    /// Runs the due timers of a call queue and of its program, and releases the calls that may go on.
     pub(crate) fn call_queue_timeout(&mut self, now: Time, id: u32) {
         let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
         worker_queue.timer = None;
@@ -688,7 +688,7 @@ impl WorkerQueue {
         self.calls[handle as usize].take()
     }
 
-    /// The next call that the queue dropped.
+    /// Returns the next call that the queue has dropped; skips calls that had left before.
     fn next_dropped(&mut self) -> Option<(CallKey, Dropped)> {
         while let Some(dropped) = self.queue.poll_dropped() {
             let Some(call) = self.take(dropped.handle) else {

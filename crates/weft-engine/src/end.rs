@@ -244,7 +244,7 @@ impl End {
         }
     }
 
-    /// The element or the filter that ended the call.
+    /// Returns the element or the filter that ended the call. None if neither did.
     pub(crate) fn ended_by(&self) -> Option<&Rc<str>> {
         match self {
             Self::Server { by, .. } | Self::Here { by, .. } => by.as_ref(),

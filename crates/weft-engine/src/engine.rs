@@ -439,7 +439,8 @@ impl Engine {
         }
     }
 
-    /// The next connection with new output. Write [`Engine::output`], and again whenever the connection accepts more.
+    /// Returns the next connection with new output. Write [`Engine::output`], and again whenever the connection
+    /// accepts more.
     pub fn poll_output(&mut self) -> Option<ConnId> {
         while let Some(key) = self.dirty.pop_front() {
             if let Some(conn) = self.conns.get_mut(key) {
@@ -671,7 +672,7 @@ fn has_other_options(old: &Plan, new: &Plan) -> bool {
         || clusters.any(|(options, at)| at.is_none_or(|at| new.clusters[at].options != *options))
 }
 
-/// The limits of connections from clients of a listener.
+/// Returns the HTTP/2 limits of connections from clients of a listener.
 fn downstream_config(config: &Config, options: &ListenerOptions) -> http2::Config {
     http2::Config {
         max_concurrent_streams: options.streams_max,
@@ -687,7 +688,7 @@ fn downstream_config(config: &Config, options: &ListenerOptions) -> http2::Confi
     }
 }
 
-/// The limits of connections to servers of a cluster.
+/// Returns the HTTP/2 limits of connections to servers of a cluster.
 pub(crate) fn upstream_config(config: &Config, options: &ClusterOptions) -> http2::Config {
     http2::Config {
         max_concurrent_streams: options.streams_max,

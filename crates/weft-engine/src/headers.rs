@@ -65,14 +65,14 @@ pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> Headers
     builder
 }
 
-/// The answer to a request that is not gRPC.
+/// Returns the answer to a request that is not gRPC: this HTTP status.
 pub(crate) fn not_grpc(status: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::new();
     push(&mut builder, b":status", status);
     builder.build()
 }
 
-/// A copy of a header list with this header added or replaced.
+/// Copies a header list with this header added or replaced.
 pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::from_headers(headers);
     // Names and values that this node makes are valid.
@@ -80,14 +80,15 @@ pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<He
     builder.build()
 }
 
-/// A copy of a header list without this header.
+/// Copies a header list without this header.
 pub(crate) fn without_header(headers: &Headers, name: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::from_headers(headers);
     builder.remove(name);
     builder.build()
 }
 
-/// The list to forward: without the content length, since a chain may change the body and this node may end it.
+/// Returns the list to forward: without the content length, since a chain may change the body and this node may end
+/// it.
 pub(crate) fn to_forward(headers: &Rc<Headers>) -> Rc<Headers> {
     match headers.content_length() {
         None => Rc::clone(headers),
@@ -98,8 +99,8 @@ pub(crate) fn to_forward(headers: &Rc<Headers>) -> Rc<Headers> {
 /// The tag of header lists whose offer was checked.
 const IS_READABLE: u64 = 1;
 
-/// The encodings to offer in place of the peer's own: those that this node can read, so that a chain can read the
-/// messages. None if the peer offers no others.
+/// Returns a copy of a list that offers only those encodings of its peer that this node can read, so that a chain can
+/// read the messages. None if the peer offers no others.
 pub(crate) fn narrowed_offer(headers: &Headers) -> Option<Rc<Headers>> {
     let narrowed = narrow_encodings(headers.get(ACCEPT_ENCODING)?)?;
     // An empty list was absent.
@@ -109,7 +110,7 @@ pub(crate) fn narrowed_offer(headers: &Headers) -> Option<Rc<Headers>> {
     })
 }
 
-/// A server's header list, with its offer [narrowed](narrowed_offer). Repeated lists are checked once.
+/// Returns a server's header list with its offer [narrowed](narrowed_offer). Repeated lists are checked once.
 pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
     if headers.tag.get() == IS_READABLE {
         return headers;

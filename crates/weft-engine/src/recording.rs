@@ -237,7 +237,7 @@ impl Recorder {
     }
 }
 
-/// The upper bound of the length of an operation's line.
+/// Returns the upper bound of the length of an operation's line.
 fn line_bytes(event: &QueueEvent) -> u64 {
     /// The longest line of an operation without a list.
     const LINE_BYTES: u64 = 320;
@@ -345,8 +345,8 @@ pub fn ask<C: QueueCode>(
     Ok(None)
 }
 
-/// The state of the queue at the start of the recording, if it was running; the number of lines that it takes, and the
-/// text of the operations behind it.
+/// Reads the state of the queue at the start of the recording, if it was running. Also returns the number of lines
+/// that the state takes, and the text of the operations behind it.
 ///
 /// # Errors
 /// The first of these lines that cannot be read.
@@ -366,7 +366,7 @@ pub fn read_snapshot(text: &str) -> Result<(Option<Snapshot>, usize, &str), Reco
     Ok(((n > 0).then_some(snapshot), n, rest))
 }
 
-/// The operations of a recording with their times, from its start.
+/// Reads the operations of a recording with their times, from its start.
 ///
 /// # Errors
 /// Each line that cannot be read.

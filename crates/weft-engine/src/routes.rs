@@ -24,7 +24,7 @@ pub(crate) enum RefusalResponse {
 }
 
 impl Refusal {
-    /// Its name in statistics.
+    /// Returns the name of the refusal in statistics.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::NotPost => "not_post",

@@ -271,7 +271,7 @@ impl StateStore {
         self.names().filter_map(|name| self.table(&name)).collect()
     }
 
-    /// A table by its name.
+    /// Finds a table by its name.
     pub fn table(&self, name: &TableName) -> Option<TableView> {
         let held = self.stored(name)?;
         let filled = held.filled.as_ref();
@@ -360,7 +360,7 @@ impl StateStore {
         (None, n_refused)
     }
 
-    /// After all workers have applied a swap: applies the change to the other copy.
+    /// Applies a change to the other copy, after all workers have applied the swap.
     pub fn settle(&mut self, pending: PendingChange) {
         let PendingChange { swap, name, work, anew, .. } = pending;
         // The old copy must not be shared, to be changed in place.
@@ -414,7 +414,7 @@ impl StateStore {
         expired
     }
 
-    /// The matchers that are older than some changes.
+    /// Returns the matchers that are older than some changes.
     pub fn stale(&self) -> Vec<StaleMatcher> {
         let mut stale = Vec::new();
         for name in self.names() {
@@ -472,7 +472,7 @@ impl ControllerRows {
         *self.text == RowHashes::of(n_keys, text)
     }
 
-    /// The matcher over the table; reuses that of the version before for the same rows.
+    /// Builds the matcher over the table, or reuses that of the version before for the same rows.
     pub(crate) fn matcher(
         &mut self,
         spec: &MatchSpec,
@@ -600,7 +600,7 @@ impl ControllerRows {
         }
     }
 
-    /// The row with this key in the second copy.
+    /// Finds the row with this key in the second copy.
     fn row_in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
         let spare = self.spare.as_deref()?;
         let row = spare.find_values(key, Time(0));
@@ -649,8 +649,8 @@ impl RowHashes {
     }
 }
 
-/// The rows of a table after an update of the text: rows that the text does not change, or does not have, stay. Columns
-/// are matched by name; a column with a new type gets its default.
+/// Merges the rows of a table after an update of the text: rows that the text does not change, or does not have,
+/// stay. Columns are matched by name; a column with a new type gets its default.
 pub(crate) fn merged(
     running: &Table,
     filled: &ControllerRows,
@@ -724,7 +724,7 @@ impl<'t> Check<'t> {
         Self { table, counts: Counts::default(), is_there: BTreeMap::new(), rows: table.len() }
     }
 
-    /// The key of a row that this change leaves as it is, unless an earlier change affects the key.
+    /// Returns the key of a row that this change leaves as it is, unless an earlier change affects the key.
     fn existing_key<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
         let Change::Put(values) = change else { return None };
         let key = &values[..self.table.spec().key.len().min(values.len())];
@@ -912,7 +912,7 @@ fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     insert
 }
 
-/// The age of a row in two copies.
+/// Combines the ages of a row in two copies.
 fn age_of_both(a: Age, b: Age) -> Age {
     let known = |time: Time| (time != NOT_KNOWN).then_some(time);
     let used = known(a.used).max(known(b.used)).unwrap_or(NOT_KNOWN);
@@ -930,7 +930,7 @@ pub(crate) fn copies(tables: &[Arc<Table>], filled: &ControllerRows) -> Vec<Arc<
     tables.iter().cloned().chain(filled.spare.clone()).collect()
 }
 
-/// A copy of a table with the same rows.
+/// Copies a table with its rows.
 fn copy_of(table: &Table) -> Table {
     let limits = TableSpec { max_rows: table.max_rows(), ..table.spec().clone() };
     let copy = Table::new(limits, table.hash_key());
@@ -958,7 +958,7 @@ pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
     }
 }
 
-/// The age of a row, as far as it was tracked before; the rest starts now.
+/// Returns the age of a row, as far as it was tracked before; the rest starts now.
 fn known_age(before: &Table, row: Row, now: &Table) -> Age {
     let (was, is) = (before.spec(), now.spec());
     let age = before.age(row);

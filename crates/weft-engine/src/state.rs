@@ -179,7 +179,7 @@ impl StateStore {
         self.chains.retain(|_, chain| !is_empty(chain));
     }
 
-    /// The names of all tables, in order.
+    /// Returns the names of all tables, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = TableName> {
         let shared =
             self.shared.keys().map(|table| TableName { table: table.clone(), ..TableName::default() });
@@ -296,7 +296,7 @@ impl Staged {
         Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
 
-    /// The matchers of the program over replicated tables.
+    /// Builds or reuses the matchers of the program over replicated tables.
     fn matchers(
         &mut self,
         program: &ChainProgram,
@@ -401,7 +401,7 @@ impl Bound {
         self.merged.len()
     }
 
-    /// The state for this worker's programs.
+    /// Returns the state for this worker's programs.
     pub fn for_worker(&self, worker: usize) -> State {
         State::from(Parts {
             tables: (0..self.tables.len()).map(|at| Arc::clone(self.table(at, worker))).collect(),

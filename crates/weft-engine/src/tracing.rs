@@ -18,7 +18,7 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// How many of the next `n` passes, from the first on, are not timed. 0: the first one is.
+    /// Returns how many of the next `n` passes, from the first on, are not timed. 0: the first one is.
     #[inline]
     pub(crate) fn untraced(&self, now: Time, n: usize) -> usize {
         // Times may go back: those of a capture.

@@ -458,7 +458,7 @@ impl Engine {
 
     // ---- updates ----
 
-    /// The pool of a cluster; reuses existing endpoints.
+    /// Creates the pool of a cluster; reuses existing endpoints.
     pub(crate) fn pool_for(&mut self, cluster: &Arc<Cluster>) -> Rc<Pool> {
         let mut members = Vec::new();
         for address in &cluster.endpoints {

@@ -238,7 +238,8 @@ impl Engine {
         self.pass_scratch.run(active, segment, &pass_inputs, &mut call.row, opened)
     }
 
-    /// The endpoint of a call. Behind a filter: the one that answered a try, or that of the latest open try.
+    /// Returns the endpoint of a call. If the call is at a filter: the one that answered a try, or that of the latest
+    /// open try.
     fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
         let call = self.calls.get(key)?;
         let of_try = || self.endpoint_of(call.filtered.as_ref()?.tries().last()?);
@@ -408,7 +409,7 @@ impl Engine {
     }
 }
 
-/// The number of elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
+/// Counts the elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
 /// are two handlers of one pass, and an element whose REQUEST ended the call has opened it.
 fn opened_by(active: &ActiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {

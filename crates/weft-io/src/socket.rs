@@ -102,7 +102,7 @@ impl StreamSocket {
         }
     }
 
-    /// The peer's IP address, if it has one.
+    /// Returns the peer's IP address, if it has one.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),

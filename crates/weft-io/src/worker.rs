@@ -734,7 +734,7 @@ impl Worker {
         }
     }
 
-    /// While stopping: closes listeners whose delay is over; after the last, starts the time of the calls.
+    /// Closes listeners whose delay is over while stopping; after the last, starts the time limit of the calls.
     fn drain_listeners(&mut self, now: Time) {
         let Some(within) = self.stop_within else { return };
         let at = Instant::now();

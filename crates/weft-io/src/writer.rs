@@ -62,7 +62,7 @@ pub struct TableRow {
 }
 
 impl TableRow {
-    /// The change that a row of a sink requests; None if the sink is not for a table.
+    /// Returns the change that a row of a sink requests; None if the sink is not for a table.
     pub fn of(row: &Row<'_>) -> Option<Self> {
         let SinkTarget::Table { owner, table, deletes } = &row.sink.target else { return None };
         let names = row.sink.columns.iter().map(|column| column.name.clone());
@@ -571,7 +571,7 @@ pub fn timestamp(nanos: i64) -> String {
     String::from_utf8(out).expect("digits are text")
 }
 
-/// RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
+/// Writes a time as RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
 fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
     let (days, in_day) = (nanos.div_euclid(86_400_000_000_000), nanos.rem_euclid(86_400_000_000_000));
     let (seconds, micros) = (in_day / 1_000_000_000, in_day / 1_000 % 1_000_000);

@@ -63,7 +63,7 @@ struct Waiter {
 }
 
 impl Engine {
-    /// A call has reached a filter: all elements in front of it have forwarded the call.
+    /// Starts the checks of a call at a filter, after all elements in front of the filter have forwarded it.
     pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<ActiveFilter>) {
         filter.count(|c| c.calls += 1);
         if filter.policies().retry.is_some_and(|retry| retry.budget.is_some()) {
@@ -337,8 +337,8 @@ impl Engine {
         self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
     }
 
-    /// A call is over, or needs its filter no longer: releases what it has acquired. `status` is None if it was
-    /// abandoned without a result.
+    /// Releases what a call has acquired from its filter, when the call is over or needs the filter no longer.
+    /// `status` is None if it was abandoned without a result.
     pub(super) fn leave_filter(&mut self, now: Time, filtered: &mut FilteredCall, status: Option<Status>) {
         let active = Rc::clone(&filtered.filter);
         let (policies, state) = (active.policies(), &active.filter.state);

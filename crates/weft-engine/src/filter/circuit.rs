@@ -77,7 +77,7 @@ impl Breaker {
         Ok(pass)
     }
 
-    /// An admitted call has ended. True if the breaker opened.
+    /// Counts the end of an admitted call. True if the breaker opened.
     pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: PassKind, ended: CallResult) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
         match (pass, self.phase) {

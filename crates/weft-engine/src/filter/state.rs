@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-/// The tables of a filter's policies. Their owner is the filter instance.
+/// Returns the tables that a filter's policies need. Their owner is the filter instance.
 pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> Vec<TableDecl> {
     let rate = policies.rate.as_ref().filter(|rate| rate.key.is_some());
     let specs = [

@@ -382,7 +382,8 @@ impl Engine {
         }
     }
 
-    /// A call ends for another reason than its tries: they are cancelled, unless the call takes effect once.
+    /// Cancels the tries of a call that ends for another reason, unless the call takes effect once and continues
+    /// without its caller.
     pub(crate) fn abandon_filter(
         &mut self,
         now: Time,

@@ -357,7 +357,8 @@ impl Code {
         given(*packet, slots, present).map(|slot| slot.b as usize)
     }
 
-    /// The fragment inside that many tunnels of a frame with these slots, which arrived at this port.
+    /// Describes the fragment inside that many tunnels of a frame, which arrived at this port and was parsed into
+    /// these slots.
     fn in_tunnels(
         &self,
         depth: usize,
@@ -377,7 +378,7 @@ impl Code {
         Fragment::in_tunnels(frame, carrier?, port, begins, tunnels)
     }
 
-    /// The fragment that tunnels carry in a frame with these slots, and the number of tunnels around it, greater than
+    /// Finds the fragment that tunnels carry in a parsed frame, and the number of tunnels around it, greater than
     /// `known`. The frame arrived at this port.
     #[cold]
     pub(super) fn carried_in(
@@ -392,8 +393,8 @@ impl Code {
         Some((self.in_tunnels(depth, (slots, present), frame, port, begins)?, depth))
     }
 
-    /// The fragment that a frame with these slots is, or that a tunnel in it carries; and the inputs that later
-    /// fragments inherit. None if it is no fragment, or if nothing is inherited.
+    /// Finds the fragment that a parsed frame is, or that a tunnel in it carries; and the inputs that later fragments
+    /// inherit. None if it is no fragment, or if nothing is inherited.
     pub(super) fn fragment_in(
         &self,
         slots: &[Slot],
@@ -410,7 +411,7 @@ impl Code {
         }
     }
 
-    /// The inputs that a later fragment inside that many tunnels inherits from the first.
+    /// Returns the inputs that a later fragment inside that many tunnels inherits from the first.
     fn inherited_in(&self, depth: usize) -> InputSet {
         match depth.checked_sub(1) {
             None => self.inherited,
@@ -471,7 +472,7 @@ impl Code {
         Ok(())
     }
 
-    /// The slots of the first fragment of a packet, and its present inputs.
+    /// Parses the first fragment of a packet; returns its slots and its present inputs.
     fn parse_first(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<(Vec<Slot>, InputSet), u32> {
         let mut slots = vec![Slot::default(); self.inputs];
         let Some(parse) = &self.parse else { return Ok((slots, InputSet::EMPTY)) };
@@ -541,7 +542,7 @@ impl ActivePacketChain {
         active
     }
 
-    /// Its code, or that of its condition.
+    /// Returns the code of the chain, or of its condition.
     pub(super) fn code(&self, in_condition: bool) -> &Code {
         match &self.chain.condition {
             Some(condition) if in_condition => &condition.code,
@@ -592,7 +593,7 @@ impl ActivePacketChain {
         checks.iter().zip(self.condition.malformed.iter().copied())
     }
 
-    /// The number of frames that were ended by elements and checks that `after` no longer has.
+    /// Counts the frames that were ended by elements and checks that `after` no longer has.
     pub(super) fn ended_by_removed(&self, after: &[Self]) -> u64 {
         let after = after.iter().find(|after| after.chain.program.name == self.chain.program.name);
         let has_element = |element: u16| {
@@ -794,8 +795,8 @@ impl ActivePacketChain {
     }
 }
 
-/// The stages of a chain from an element on. A new stage begins where an element sees another frame than the one
-/// before, and at the given element. Empty for a whole chain with one stage.
+/// Compiles the stages of a chain from an element on. A new stage begins where an element sees another frame than the
+/// one before, and at the given element. Empty for a whole chain with one stage.
 fn stages(
     program: &ChainProgram,
     from: usize,

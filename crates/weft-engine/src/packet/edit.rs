@@ -291,14 +291,14 @@ impl Neg for Delta {
 }
 
 impl Delta {
-    /// The change from old bytes to new ones.
+    /// Returns the change of a checksum from old bytes to new ones.
     fn of_bytes(at: u64, old: &[u8], new: &[u8]) -> Self {
         let words = old.chunks(2).zip(new.chunks(2));
         let sum = words.map(|(old, new)| u64::from(!word(old)) + u64::from(word(new))).sum();
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
-    /// The change of a number of that many bytes, in network byte order.
+    /// Returns the change of a checksum from an old number of that many bytes to a new one, in network byte order.
     fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
         // An odd last byte is the upper half of a word.
         let pad = (bytes & 1) * 8;
@@ -331,8 +331,8 @@ impl Delta {
         true
     }
 
-    /// RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): if the words of the change and of the sum
-    /// are one byte apart, the bytes of the change swap.
+    /// Adds the change to a checksum by RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): if the
+    /// words of the change and of the sum are one byte apart, the bytes of the change swap.
     fn add_to(self, sum: u16, at: usize) -> u16 {
         let is_apart = self.is_odd != (at & 1 == 1);
         let change = if is_apart { self.sum.swap_bytes() } else { self.sum };

@@ -155,8 +155,8 @@ impl EgressPorts {
         self.groups.iter().map(|group| group.stats(&names, &self.up)).collect()
     }
 
-    /// The name of the egress for observers: the group's name if the frame leaves by all of its ports. None if no port
-    /// is up.
+    /// Returns the name of the egress for observers: the group's name if the frame leaves by all of its ports. None
+    /// if no port is up.
     pub(super) fn name_of(&mut self, to: Outlet, now: Time, frame: &Frame, pool: &Pool) -> Option<&str> {
         let port = |port: u16| &*self.ports[usize::from(port)].name;
         match to {
@@ -333,7 +333,7 @@ impl EgressPorts {
         self.drops[reason as usize] += frames;
     }
 
-    /// The drops so far, and those that are about to be counted.
+    /// Returns the drops so far by reason, and those that are about to be counted.
     pub(super) fn drops(&self, soon: impl Iterator<Item = DropReason>) -> Vec<(DropReason, u64)> {
         let mut lost = self.drops;
         soon.for_each(|reason| lost[reason as usize] += 1);

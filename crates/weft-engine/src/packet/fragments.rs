@@ -231,7 +231,7 @@ impl Fragment {
         Self::of_packet(IpPacket::new(packet)?, &[], 0)
     }
 
-    /// The fragment that tunnels carry in a frame, at this offset.
+    /// Describes the fragment that tunnels carry in a frame, at this offset. None if it is no fragment.
     #[cold]
     pub(super) fn in_tunnels(
         frame: &[u8],
@@ -326,7 +326,7 @@ impl Fragments {
         self.by_age.front().and_then(|oldest| self.get(oldest)).map(|packet| packet.until)
     }
 
-    /// The reasons of dropped fragments that still hold their buffers.
+    /// Returns the reasons of dropped fragments that still hold their buffers.
     pub(super) fn given_up(&self) -> impl Iterator<Item = DropReason> {
         self.given_up.iter().filter_map(|(why, _)| match why {
             FragmentDrop::Dropped(reason) => Some(*reason),
@@ -441,7 +441,7 @@ impl Fragments {
         number
     }
 
-    /// If too many fragments wait, abandons the packet that has waited longest.
+    /// Abandons the packet that has waited longest, as long as too many fragments wait.
     fn make_room(&mut self) {
         while self.n_waiting > FRAGMENTS_WAITING_MAX {
             let Some(longest) = self.waiting.pop_front() else { return };

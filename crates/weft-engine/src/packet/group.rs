@@ -119,7 +119,7 @@ pub(super) enum MemberChoice {
 }
 
 impl GroupPlan {
-    /// How it chooses a port, as in the program.
+    /// Says how the group chooses a port, as in the program.
     fn choice(&self) -> String {
         match (self.choice, &self.key) {
             (Choice::All, _) => "all".to_owned(),

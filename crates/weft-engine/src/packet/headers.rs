@@ -61,7 +61,8 @@ impl Headers {
         Reading { scratch: self.reader.scratch(), firsts: FirstFragments::default() }
     }
 
-    /// The state after an update: fields of first fragments stay valid if they were read in the same way.
+    /// Carries the reading state over an update: fields of first fragments stay valid if they were read in the same
+    /// way.
     pub(super) fn reading_on(&self, before: &Self, reading: Reading) -> Reading {
         let is_same =
             self.inputs == before.inputs && self.reader.program.frames == before.reader.program.frames;

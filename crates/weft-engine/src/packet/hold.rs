@@ -167,8 +167,8 @@ impl PacketEngine {
         }
     }
 
-    /// After an update, frames wait for the element of the same name; frames without such an element are added to
-    /// `gone`.
+    /// Moves held frames to the elements of the same name after an update. Frames without such an element are added
+    /// to `gone`.
     pub(super) fn rebind_held(
         &mut self,
         before: &[ActivePacketChain],

@@ -158,7 +158,7 @@ impl Chances {
         }
     }
 
-    /// The fate of a packet whose last bit leaves at `left_ns`.
+    /// Draws what happens to a packet whose last bit leaves at `left_ns`.
     pub fn next(&mut self, path: &Impairments, left_ns: u64) -> Passage {
         let mut passage = Passage { is_lost: self.is_lost(path.loss), ..Passage::default() };
         let jitter_ns = self.jitter_ns(path, left_ns);
@@ -218,7 +218,7 @@ impl Chances {
 }
 
 impl Wander {
-    /// The value, scaled to `span_ns`, at a time not before that of the last call.
+    /// Returns the value of the wander, scaled to `span_ns`, at a time not before that of the last call.
     fn at(&mut self, rng: &mut Rng, span_ns: u64, now_ns: u64) -> f64 {
         let pace = WANDERS / span_ns as f64;
         // Long after the last packet, all values are equally likely.

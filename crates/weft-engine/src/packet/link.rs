@@ -138,7 +138,7 @@ pub struct LinkStats {
 const PARTITIONS_LISTED_MAX: usize = 64;
 
 impl Link {
-    /// An empty link.
+    /// Creates an empty link.
     pub fn new(plan: LinkPlan, now: Time, seed: u64) -> Self {
         let queue = queue_of(&plan, now, seed);
         let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
@@ -234,7 +234,7 @@ impl Link {
         self.free_dropped(pool);
     }
 
-    /// The next frame that leaves now.
+    /// Returns the next frame that leaves now.
     pub fn poll_frame(&mut self, pool: &mut Pool, now: Time) -> Option<Frame> {
         let now = nanos(now);
         if self.wire.is_none() {
@@ -276,7 +276,7 @@ impl Link {
         Some((frame, left_ns))
     }
 
-    /// The next packet that the queue releases, if the link is free.
+    /// Dequeues the next packet that the queue releases, if the link is free.
     fn dequeue(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
         if let Some(wire) = self.wire.as_mut().filter(|_| self.was_idle && self.queue.counts().queued > 0)
             && let Some(at) = wire.opportunity(now)
@@ -321,7 +321,7 @@ impl Link {
         self.free_at
     }
 
-    /// When to poll again if no frame arrives.
+    /// Returns when to poll again if no frame arrives.
     pub fn poll_timeout(&self) -> Option<Time> {
         let waits = self.queue.counts().queued > 0;
         let rate = (waits && self.free_at > 0).then_some(self.free_at);
@@ -562,8 +562,8 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
 }
 
-/// The bytes of a frame outside its packet: the link header, and the padding of a short frame according to the length
-/// in its IP header. In longer frames, bytes behind the packet are the sender's and use the link.
+/// Counts the bytes of a frame outside its packet: the link header, and the padding of a short frame according to the
+/// length in its IP header. In longer frames, bytes behind the packet are the sender's and use the link.
 fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
     let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
     let packet = &frame[at..];

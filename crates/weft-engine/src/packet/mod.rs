@@ -544,7 +544,7 @@ impl PacketEngine {
         self.due = due;
     }
 
-    /// For the end of a run: runs `ON TIMEOUT` and `ON EVICT` at once for rows that have left their tables. Returns
+    /// Runs `ON TIMEOUT` and `ON EVICT` at once for rows that have left their tables, at the end of a run. Returns
     /// whether there were any; their handlers may remove further rows.
     pub fn run_expired(&mut self, now: Time) -> bool {
         let mut were_any = false;
@@ -578,7 +578,7 @@ impl PacketEngine {
         self.egress.held()
     }
 
-    /// For the end of a run: drops the frames that elements hold.
+    /// Drops the frames that elements hold, at the end of a run.
     pub fn drop_held(&mut self, pool: &mut Pool, mut watch: Option<&mut dyn Watch>) {
         for (_, held) in self.holds.take_all() {
             let mut unwatched = None;
@@ -813,9 +813,9 @@ impl PacketEngine {
         }
     }
 
-    /// The second phase: runs consecutive frames of one chain through it. It stops after a pass whose outcome has more
-    /// than an egress and edits; with an observer, more than FORWARD. Returns whether one such frame has passed, beyond
-    /// those in `egresses`.
+    /// Runs the second phase: consecutive frames of one chain pass through it. It stops after a pass whose outcome
+    /// has more than an egress and edits; with an observer, more than FORWARD. Returns whether one such frame has
+    /// passed, beyond those in `egresses`.
     fn run(
         &mut self,
         now: Time,
@@ -878,8 +878,8 @@ impl PacketEngine {
         false
     }
 
-    /// The chain with a fast path that takes all frames of a port, if there is one. Its code parses each frame and runs
-    /// it through the chain at once; nothing happens in between.
+    /// Returns the chain with a fast path that takes all frames of a port, if there is one. Its code parses each
+    /// frame and runs it through the chain at once; nothing happens in between.
     fn fast_path_chain(&mut self, port: u16) -> Option<usize> {
         let at = usize::from(*self.chains_of_port[usize::from(port)].0.first()?);
         let ActivePacketChain { chain, batches_in_phases: n_in_phases, .. } = &mut self.chains[at];
@@ -894,9 +894,9 @@ impl PacketEngine {
         request.has_fast_path().then_some(at)
     }
 
-    /// Both phases at once, for the first `n` frames of a batch, which all take one chain. Each frame is parsed, passes
-    /// and leaves before the next one. It stops after a frame that is malformed, or whose outcome has more than an
-    /// egress and edits; that frame is completed, too.
+    /// Runs both phases at once, for the first `n` frames of a batch, which all take one chain. Each frame is parsed,
+    /// passes and leaves before the next one. It stops after a frame that is malformed, or whose outcome has more
+    /// than an egress and edits; that frame is completed, too.
     fn run_fused(&mut self, now: Time, first: Pass, n: usize, frames: &mut Vec<Frame>, pool: &mut Pool) {
         let Pass { port, at, .. } = first;
         let name = self.plan.ports[usize::from(port)].as_bytes();

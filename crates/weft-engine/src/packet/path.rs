@@ -64,7 +64,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// An empty path; its link's seed determines all random decisions.
+    /// Creates an empty path; its link's seed determines all random decisions.
     pub(super) fn new(path: Path, begun_ns: u64, seed: u64) -> Self {
         Self {
             path,
@@ -86,7 +86,7 @@ impl Wire {
         (self.path, self.begun_ns, self.n_changed) = (path, now_ns, 0);
     }
 
-    /// The new rate, if a change is due that was not reported before. Applies the rest of the change.
+    /// Returns the new rate, if a change is due that was not reported before. Applies the rest of the change.
     pub(super) fn poll_change(&mut self, now_ns: u64) -> Option<Option<u64>> {
         let change = self.path.changes.get(self.n_changed)?;
         if self.begun_ns + change.after_ns > now_ns {
@@ -105,7 +105,7 @@ impl Wire {
         Some(self.trace_begun_ns + trace.next_at(&mut self.cursor, since))
     }
 
-    /// When the last of that many bytes is delivered, if they use the opportunities of the trace from that time on.
+    /// Uses the trace's opportunities from a time on for that many bytes. Returns when the last byte is delivered;
     /// None without a trace.
     pub(super) fn take_opportunities(&mut self, from_ns: u64, bytes: u32) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;

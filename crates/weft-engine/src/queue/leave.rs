@@ -288,7 +288,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The turns are used up, but there may be packets: serves the first partition that has some, unconditionally.
+    /// Serves the first partition that has packets unconditionally, after the turns are used up.
     #[cold]
     pub(super) fn serve_forced(&mut self, levels: &mut [Level]) -> ServeResult {
         match levels {

@@ -153,7 +153,7 @@ impl Shape {
 }
 
 impl Level {
-    /// A level of a program with that many nodes.
+    /// Creates a level of a program with that many nodes.
     fn new(program: &QueueProgram, at: usize, n_nodes: usize) -> Self {
         let level = &program.levels[at];
         let shape = Shape::new(program, at);
@@ -216,7 +216,7 @@ impl Level {
         if self.shape.is_one { self.nodes.head_mut(partition) } else { self.partitions.head_mut(partition) }
     }
 
-    /// The records of a node and of one of its partitions.
+    /// Returns the records of a node and of one of its partitions, for a handler.
     #[inline(always)]
     pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
         let is_one = self.shape.is_one;

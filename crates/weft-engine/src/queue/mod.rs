@@ -333,8 +333,8 @@ impl<C: QueueCode> Queue<C> {
         self.enqueue_stamped(packet, now_ns);
     }
 
-    /// The next packet, if one may leave now. If not, call again at [`Queue::poll_timeout`], or after another packet
-    /// arrives.
+    /// Dequeues the next packet, if one may leave now. If not, call again at [`Queue::poll_timeout`], or after
+    /// another packet arrives.
     #[inline]
     pub fn dequeue(&mut self, now_ns: u64) -> Option<Sent> {
         if now_ns >= self.shared.next_timer {

@@ -17,7 +17,7 @@ pub(super) enum Orders {
 }
 
 impl Orders {
-    /// The orders of that many nodes, by ranks of that many bits, or by all.
+    /// Creates the orders of that many nodes, by ranks of that many bits, or by all.
     pub(super) fn new(bits: Option<u8>, n_nodes: usize) -> Self {
         match TwoRanks::of(bits) {
             Some(two) => Self::TwoRanks(two),
@@ -27,7 +27,7 @@ impl Orders {
 }
 
 impl Level {
-    /// The first partition in a node's order.
+    /// Returns the first partition in a node's order.
     #[inline(always)]
     pub(super) fn first(&mut self, node: u32) -> Option<u32> {
         match &mut self.orders {
@@ -36,7 +36,7 @@ impl Level {
         }
     }
 
-    /// The first partition among those with the highest rank.
+    /// Returns the first partition among those with the highest rank.
     pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
         match &self.orders {
             Orders::TwoRanks(_) => TwoRanks::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
@@ -44,7 +44,7 @@ impl Level {
         }
     }
 
-    /// All partitions in a node's order, first to last.
+    /// Returns all partitions in a node's order, first to last.
     pub(super) fn in_order(&self, node: u32) -> Vec<u32> {
         match &self.orders {
             Orders::TwoRanks(_) => TwoRanks::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),

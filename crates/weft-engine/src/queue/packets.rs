@@ -200,8 +200,8 @@ impl Packets {
         (packet_info(words), if is_long { next } else { NONE })
     }
 
-    /// In a long queue, the packets behind the one that leaves were stored long ago. Prefetches the second of them, so
-    /// that it is cached at its turn. The first was prefetched when the previous packet left, so it may leave next.
+    /// Prefetches the packet behind `next`, so that it is cached at its turn: in a long queue it was stored long ago.
+    /// `next` was prefetched when the previous packet left, so it may leave next.
     #[inline(always)]
     pub(super) fn fetch_behind(&self, next: u32) {
         if let Some(next) = self.lines.get(next as usize) {
@@ -209,7 +209,7 @@ impl Packets {
         }
     }
 
-    /// In a long queue, prefetches the packet that will leave soon.
+    /// Prefetches the packet that will leave soon, in a long queue.
     #[inline(always)]
     pub(super) fn fetch_expected(&self) {
         if self.first_unused > CACHED_LINES {
@@ -297,7 +297,7 @@ impl Packets {
         }
     }
 
-    /// The first and last packet of a partition on the last level, in a FIFO.
+    /// Returns the first and last packet of a partition on the last level, in a FIFO.
     pub(super) fn ends(&self, leaf: &Level, partition: u32) -> (u32, u32) {
         match leaf.shape.is_ring {
             true => self.ends_of_ring(leaf.nodes.head(0)),
@@ -305,7 +305,7 @@ impl Packets {
         }
     }
 
-    /// The packets of a partition on the last level, first to last.
+    /// Returns the packets of a partition on the last level, first to last.
     pub(super) fn waiting(&self, leaf: &Level, partition: u32) -> Vec<u32> {
         match (leaf.shape.is_ring, leaf.shape.is_ranked) {
             (true, _) => self.each_of_ring(leaf.nodes.head(0)).collect(),

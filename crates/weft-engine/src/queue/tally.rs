@@ -118,7 +118,7 @@ pub(crate) struct LineTotals {
 }
 
 impl LineTotals {
-    /// The totals of a first queue.
+    /// Creates the totals of a first queue.
     pub(crate) fn new(program: &QueueProgram, written: &ProgramText) -> Self {
         let mut lines = Self { earlier: Vec::new(), texts: Vec::new(), versions: Vec::new() };
         lines.set_program(program, written);
@@ -244,7 +244,7 @@ impl WaitHistogram {
         (class as usize).min(CLASSES - 1)
     }
 
-    /// The upper bound of a class.
+    /// Returns the upper bound of a class, in nanoseconds.
     fn class_end(class: usize) -> u64 {
         let class = class as u64;
         let doublings = (class / LINEAR).saturating_sub(1);
@@ -371,7 +371,8 @@ impl<C: QueueCode> Queue<C> {
         self.shared.watched.iter().flatten().map(|(of, tally)| (*of, tally))
     }
 
-    /// The partition of a level that contains a partition of a level below.
+    /// Returns the partition of level `at` that contains a partition of a level below, or is it. None for a level
+    /// above.
     fn ancestor(&self, (level, mut partition): (u8, u32), at: usize) -> Option<u32> {
         let level = usize::from(level);
         for inner in self.levels.get(at + 1..=level)?.iter().rev() {

@@ -273,7 +273,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// The remaining offloads of a packet for us. Others are counted.
+    /// Accepts a packet for us: returns its remaining offloads. None for other packets, which are counted.
     fn accept_packet(&mut self, pool: &Pool, slot: &RingPacket) -> Option<Offload> {
         if slot.is_outgoing {
             return None;
@@ -509,7 +509,7 @@ impl Ring {
         slot / BLOCK_SLOTS * BLOCK_BYTES + slot % BLOCK_SLOTS * SLOT_BYTES
     }
 
-    /// The status word of the current slot.
+    /// Returns the status word of the current slot.
     fn status(&self) -> &AtomicU32 {
         let at = Self::at(self.next) + offset_of!(libc::tpacket2_hdr, tp_status);
         // SAFETY: it lies in the mapping, which lives as long as `self`. Blocks begin on pages and slots have a

@@ -152,7 +152,7 @@ impl HandoffBatch {
         self.frame < self.held.frames.len()
     }
 
-    /// The next frame, in a buffer of this pool. None: there is no frame, or no free buffer.
+    /// Copies the next frame to a buffer of this pool. None: there is no frame, or no free buffer.
     pub(super) fn next(&mut self, pool: &mut Pool) -> Option<Frame> {
         let (meta, length) = *self.held.frames.get(self.frame)?;
         let mut frame = pool.take_filled(&self.held.bytes[self.byte..][..length])?;

@@ -179,7 +179,7 @@ pub(super) struct Port {
 }
 
 impl Worker {
-    /// A worker that runs `plan`. It allocates its own pool, so that the memory is on its NUMA node.
+    /// Creates a worker that runs `plan`. It allocates its own pool, so that the memory is on its NUMA node.
     ///
     /// # Errors
     /// A device has failed.
@@ -317,7 +317,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Owner only: processes frames from other workers; returns their number.
+    /// Processes frames from other workers; returns their number. Only the owner of a port does that.
     fn receive_handoffs(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
@@ -631,14 +631,14 @@ fn enqueue_on(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
     }
 }
 
-/// The number of buffers for drivers and chains, and for frames in links.
+/// Computes the number of buffers for drivers and chains, and for frames in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
     let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + in_flight_max(link)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
 }
 
-/// Largest number of frames on the path of a link.
+/// Returns the largest number of frames on the path of a link.
 fn in_flight_max(link: &LinkPlan) -> u32 {
     /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two full-size frames.
     const FRAME_BYTES: u64 = 500;
@@ -657,7 +657,7 @@ fn in_flight_max(link: &LinkPlan) -> u32 {
 }
 
 impl Port {
-    /// A port with these of its queues.
+    /// Creates a worker's view of a port, with these of its queues.
     pub(super) fn new(
         config: PortConfig,
         queues: Vec<Box<dyn Device>>,

@@ -33,7 +33,7 @@ impl Buckets {
         rank.clamp(0, self.lists.len() as i64 - 1) as usize
     }
 
-    /// The first list that is not empty.
+    /// Returns the first list that is not empty.
     #[inline(always)]
     fn first(&self) -> Option<usize> {
         (self.top != 0).then(|| {

@@ -45,7 +45,7 @@ pub(super) trait RankSlots {
 }
 
 impl Ranked {
-    /// A container for ranks of that many bits, or for all.
+    /// Creates a container for ranks of that many bits, or for all.
     pub(super) fn new(bits: Option<u8>) -> Self {
         match bits {
             Some(bits) => Self::Buckets(Buckets::new(bits)),
@@ -145,7 +145,7 @@ impl Ranked {
             }
     }
 
-    /// The first id.
+    /// Returns the first id.
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<u32> {
         if let Self::Tournament(tournament) = self {
@@ -164,7 +164,7 @@ impl Ranked {
         }
     }
 
-    /// The first id of the highest rank.
+    /// Returns the first id of the highest rank.
     pub(super) fn first_of_last(&self) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.first_of_last(),
@@ -173,7 +173,7 @@ impl Ranked {
         }
     }
 
-    /// The last id of the highest rank.
+    /// Returns the last id of the highest rank.
     #[cold]
     pub(super) fn last(&mut self) -> Option<u32> {
         match self {
@@ -183,7 +183,7 @@ impl Ranked {
         }
     }
 
-    /// All ids, first to last.
+    /// Returns all ids, first to last.
     pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
         let mut ids = Vec::new();
         match self {

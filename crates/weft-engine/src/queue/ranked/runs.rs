@@ -154,7 +154,7 @@ impl Runs {
         Some(core::mem::replace(root, HOLE).id())
     }
 
-    /// The first id.
+    /// Returns the first id.
     pub(super) fn first(&self) -> Option<u32> {
         let below = if self.has_hole() { 1..5 } else { 0..1 };
         let first = self.heap.iter().take(below.end).skip(below.start).fold(self.least, |a, b| a.min(*b));
@@ -225,7 +225,7 @@ impl Runs {
         self.push(rank, id);
     }
 
-    /// The last id of all.
+    /// Returns the last id of all.
     pub(super) fn last(&mut self) -> Option<u32> {
         if self.lasts.is_empty() {
             self.set_lasts_apart();
@@ -279,7 +279,7 @@ impl Runs {
         from
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let is_real = |known: &&Entry| **known != HOLE && known.id() < entry::IDS;
         let heap = self.heap.iter().filter(is_real);

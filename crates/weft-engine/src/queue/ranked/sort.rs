@@ -27,7 +27,8 @@ struct Spread {
     digits: u32,
 }
 
-/// The spread of entries for which digits pay: many, close to each other, and in order of arrival, which ties keep.
+/// Returns the spread of entries for which sorting by digits pays: many, close to each other, and in order of
+/// arrival, which ties keep. None for others.
 fn spread(entries: &[Entry]) -> Option<Spread> {
     if entries.len() < DIGITS_FROM {
         return None;
@@ -42,7 +43,7 @@ fn spread(entries: &[Entry]) -> Option<Spread> {
     (as_they_came && digits <= DIGITS_MAX).then_some(Spread { most, digits })
 }
 
-/// From the lowest digit to the highest; each pass is stable.
+/// Sorts entries by their digits, from the lowest to the highest; each pass is stable.
 fn sort_by_digits(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>, Spread { most, digits }: Spread) {
     let digit_of = |entry: &Entry, digit: usize| {
         let distance = most - entry.rank;

@@ -377,7 +377,7 @@ impl Umem {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.mapping.address().add(at), from.len()) }
     }
 
-    /// The offset of bytes in the mapping; the kernel returns only valid ones.
+    /// Returns the offset of bytes in the mapping; panics if they are not in it. The kernel returns only valid ones.
     fn checked(&self, address: u64, bytes: usize) -> usize {
         let end = usize::try_from(address).ok().and_then(|at| at.checked_add(bytes));
         assert!(
@@ -400,6 +400,7 @@ struct UnfedSocket {
 }
 
 impl UnfedSocket {
+    /// Creates a socket on a queue, with zero copy if that is tried and possible.
     fn new(index: u32, queue: u16, buffer_bytes: u32, options: Options) -> io::Result<Self> {
         let tries = if options.is_tried_once { 1 } else { RELEASE_TRIES };
         let bound = |mode| Self::bind(index, queue, buffer_bytes, (mode, tries));

@@ -109,7 +109,7 @@ struct Instruction {
 }
 
 impl Sockets {
-    /// A map for this many queues.
+    /// Creates a map for this many queues.
     pub(super) fn new(queues: u16) -> io::Result<Self> {
         let create = MapCreate {
             map_type: BPF_MAP_TYPE_XSKMAP,
@@ -209,7 +209,7 @@ fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
     })
 }
 
-/// A command that returns a descriptor.
+/// Calls `bpf` with a command that returns a descriptor.
 fn bpf_fd<T>(command: c_uint, attributes: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
     // SAFETY: the descriptor is new and has no other owner.

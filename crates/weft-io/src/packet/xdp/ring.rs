@@ -52,7 +52,8 @@ impl<T: Entry> Ring<T> {
         Ok(Self { mapping, offsets, mask: entries - 1, ours: 0, theirs: 0, entries: PhantomData })
     }
 
-    /// Number of entries that we may put; reads the kernel's index again if there are fewer than `wanted`.
+    /// Returns the number of entries that may be put; reads the kernel's index again if there are fewer than
+    /// `wanted`.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |ring: &Self| ring.mask + 1 - ring.ours.wrapping_sub(ring.theirs);
         if room(self) < wanted {
