@@ -240,7 +240,7 @@ impl Engine {
             worker_queue.update_wait(false);
             let slot = worker_queue.plan.of.slot_index();
             for (packet, _) in worker_queue.queue.take_all() {
-                if let Some(call) = worker_queue.take(packet.handle) {
+                if let Some(call) = worker_queue.take_call(packet.handle) {
                     self.call_mut(call).queue_slots[slot] = None;
                     self.pending.push_back(DeferredAction::Pass(call));
                 }
@@ -308,7 +308,7 @@ impl Engine {
         worker_queue.counts.arrived += 1;
         worker_queue.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
         self.call_mut(key).queue_slots[slot] = Some(QueueSlot { queue_id: id, waits: Some(handle) });
-        self.pump(now, id, Some(key), false);
+        self.release_calls(now, id, Some(key), false);
         self.call_mut(key).queue_slots[slot].is_some_and(|at| at.waits.is_none())
     }
 
@@ -316,7 +316,7 @@ impl Engine {
     pub(crate) fn leave_call_queue(&mut self, now: Time, at: QueueSlot) {
         let Some(worker_queue) = self.call_queues.get_mut(&at.queue_id) else { return };
         match at.waits {
-            Some(handle) => worker_queue.leave(handle, nanos(now)),
+            Some(handle) => worker_queue.forget_call(handle, nanos(now)),
             None => {
                 worker_queue.n_own -= 1;
                 worker_queue.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -327,22 +327,22 @@ impl Engine {
 
     /// Calls may go on again.
     pub(crate) fn call_queue_resumed(&mut self, now: Time, id: u32) {
-        self.pump(now, id, None, true);
+        self.release_calls(now, id, None, true);
     }
 
     /// Runs the due timers of a call queue and of its program, and releases the calls that may go on.
     pub(crate) fn call_queue_timeout(&mut self, now: Time, id: u32) {
         let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
         worker_queue.timer = None;
-        worker_queue.note(nanos(now), &QueueEvent::Timeout);
+        worker_queue.record_event(nanos(now), &QueueEvent::Timeout);
         worker_queue.queue.handle_timeout(nanos(now));
-        self.pump(now, id, None, false);
+        self.release_calls(now, id, None, false);
     }
 
     /// Another worker has freed a slot.
     pub(crate) fn wake_call_queues(&mut self, now: Time) {
         let all: Vec<u32> = self.call_queues.keys().copied().collect();
-        all.into_iter().for_each(|id| self.pump(now, id, None, false));
+        all.into_iter().for_each(|id| self.release_calls(now, id, None, false));
     }
 
     /// Continues with a call that has left its queue.
@@ -356,7 +356,7 @@ impl Engine {
     pub(crate) fn drop_queued_call(&mut self, now: Time, key: CallKey, name: Rc<str>, line: u32) {
         let text = format!("link `{name}`: line {line} of its queue drops the call").into_bytes();
         let answer = Answer::Text(text);
-        self.end(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
+        self.end_call(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
     }
 
     /// Returns the counters of all call queues of the current plan on this worker.
@@ -371,12 +371,12 @@ impl Engine {
 
     /// Releases the calls that may go on. `entering` is reported by its state, others later. `freed`: this worker has a
     /// free slot.
-    fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
+    fn release_calls(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
         let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
         let (mut until, mut passed) = (None, core::mem::take(&mut worker_queue.passed));
         let (was_blocked, had_turn) = (worker_queue.is_blocked, worker_queue.turn.is_some());
         loop {
-            let stop = worker_queue.serve(nanos(now), &mut passed);
+            let stop = worker_queue.dequeue_ready(nanos(now), &mut passed);
             let is_full = matches!(stop, Some(Stop::Full));
             until = if let Some(Stop::Until(at)) = stop { Some(at) } else { until };
             // A slot that became free before other workers could see this one wait is found in the next round.
@@ -526,7 +526,7 @@ impl WorkerQueue {
             self.lines.set_text(&plan.program, &plan.written);
         }
         self.swap_kept += self.queue.counts().queued.saturating_sub(self.n_left);
-        self.note(nanos(now), &QueueEvent::Rate(bits_of(plan)));
+        self.record_event(nanos(now), &QueueEvent::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
         self.plan = Arc::clone(plan);
     }
@@ -536,7 +536,7 @@ impl WorkerQueue {
     }
 
     /// Adds an operation to the recording of the queue, if there is one.
-    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+    fn record_event(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now_ns, event);
         }
@@ -552,7 +552,7 @@ impl WorkerQueue {
 
     /// Forgets a call that leaves before its turn. Its packet stays in the queue until its turn, or until
     /// [`Self::remove_ended`].
-    fn leave(&mut self, handle: u32, now_ns: u64) {
+    fn forget_call(&mut self, handle: u32, now_ns: u64) {
         self.calls[handle as usize] = None;
         self.counts.taken += 1;
         self.n_left += 1;
@@ -563,17 +563,17 @@ impl WorkerQueue {
     }
 
     /// Dequeues calls as long as they may go on; returns why it stopped before the queue was empty.
-    fn serve(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Stop> {
+    fn dequeue_ready(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Stop> {
         while self.queue.counts().queued > 0 {
             if let Err(stop) = self.acquire_slot(now_ns) {
                 return Some(stop);
             }
-            self.note(now_ns, &QueueEvent::Dequeue);
+            self.record_event(now_ns, &QueueEvent::Dequeue);
             let Some(sent) = self.queue.dequeue(now_ns) else {
                 self.release_slot();
                 return None;
             };
-            match self.take(sent.handle) {
+            match self.take_call(sent.handle) {
                 Some(call) => {
                     self.n_own += 1;
                     self.counts.sent += 1;
@@ -683,7 +683,7 @@ impl WorkerQueue {
         }
     }
 
-    fn take(&mut self, handle: u64) -> Option<CallKey> {
+    fn take_call(&mut self, handle: u64) -> Option<CallKey> {
         self.free.push(handle as u32);
         self.calls[handle as usize].take()
     }
@@ -691,7 +691,7 @@ impl WorkerQueue {
     /// Returns the next call that the queue has dropped; skips calls that had left before.
     fn next_dropped(&mut self) -> Option<(CallKey, Dropped)> {
         while let Some(dropped) = self.queue.poll_dropped() {
-            let Some(call) = self.take(dropped.handle) else {
+            let Some(call) = self.take_call(dropped.handle) else {
                 self.n_left -= 1;
                 continue;
             };
@@ -855,7 +855,7 @@ mod tests {
     /// Releases the calls that may go on; returns their number.
     fn serve(worker_queue: &mut WorkerQueue) -> usize {
         let mut passed = Vec::new();
-        let stop = worker_queue.serve(NOW, &mut passed);
+        let stop = worker_queue.dequeue_ready(NOW, &mut passed);
         worker_queue.update_wait(matches!(stop, Some(Stop::Full)));
         passed.len()
     }

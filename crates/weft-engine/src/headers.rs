@@ -31,7 +31,7 @@ pub(crate) enum Form {
 
 impl ResponseCache {
     /// Returns the trailers of a call with this status and message.
-    pub(crate) fn end(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
+    pub(crate) fn end_headers(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
         let key = (form, status, message.to_vec());
         if let Some(kept) = self.kept.get(&key) {
             return Rc::clone(kept);
@@ -46,15 +46,15 @@ impl ResponseCache {
 
     /// The headers of a response that the engine makes.
     pub(crate) fn response(&mut self) -> Rc<Headers> {
-        Rc::clone(self.response.get_or_insert_with(|| begin(HeadersBuilder::new()).build()))
+        Rc::clone(self.response.get_or_insert_with(|| begin_response(HeadersBuilder::new()).build()))
     }
 }
 
-/// Builds the trailers of [`ResponseCache::end`] as a builder, so that headers can be added.
+/// Builds the trailers of [`ResponseCache::end_headers`] as a builder, so that headers can be added.
 pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> HeadersBuilder {
     let mut builder = HeadersBuilder::new();
     if form == Form::TrailersOnly {
-        builder = begin(builder);
+        builder = begin_response(builder);
     }
     push(&mut builder, b"grpc-status", status.code().to_string().as_bytes());
     if !message.is_empty() {
@@ -122,7 +122,7 @@ pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
 }
 
 /// Adds the headers that every gRPC response starts with: the HTTP status and the content type.
-fn begin(mut builder: HeadersBuilder) -> HeadersBuilder {
+fn begin_response(mut builder: HeadersBuilder) -> HeadersBuilder {
     push(&mut builder, b":status", b"200");
     push(&mut builder, b"content-type", b"application/grpc");
     builder

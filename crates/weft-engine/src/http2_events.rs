@@ -326,7 +326,7 @@ impl Engine {
     }
 
     /// Sends data on a stream; `end` ends it. Does nothing if the connection is gone or the stream was reset.
-    pub(crate) fn write(&mut self, stream_ref: StreamRef, prefix: &[u8], data: &[u8], end: bool) {
+    pub(crate) fn write_stream(&mut self, stream_ref: StreamRef, prefix: &[u8], data: &[u8], end: bool) {
         if let Some(conn) = self.conns.get_mut(stream_ref.conn) {
             // A stream that was reset meanwhile takes no data; its reset is on its way to us.
             let _ = conn.h2.send_data(stream_ref.stream, prefix, data, end);

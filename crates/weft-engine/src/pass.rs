@@ -180,7 +180,7 @@ impl PassScratch {
         opened: usize,
     ) -> Result<(), Malformed> {
         self.outcome.clear();
-        let present = self.fill(active, segment, pass_inputs)?;
+        let present = self.fill_slots(active, segment, pass_inputs)?;
         let message = pass_inputs
             .payload
             .map(|payload| MessageView::new(active, segment.event, pass_inputs.method, payload));
@@ -208,7 +208,7 @@ impl PassScratch {
     }
 
     /// Fills the slots that the segment reads; returns the inputs that are not NULL.
-    fn fill(
+    fn fill_slots(
         &mut self,
         active: &ActiveChain,
         segment: &Segment,

@@ -79,7 +79,7 @@ impl Engine {
         self.stats.refuse(refusal.reason(), 1);
         let answer = match refusal.response() {
             RefusalResponse::Grpc(status, text) => {
-                self.responses.end(Form::TrailersOnly, status, text.as_bytes())
+                self.responses.end_headers(Form::TrailersOnly, status, text.as_bytes())
             }
             RefusalResponse::Http(status) => not_grpc(status),
         };
@@ -262,7 +262,7 @@ impl Engine {
                 {
                     call.sent = None;
                 }
-                self.write(up, prefix, data, end);
+                self.write_stream(up, prefix, data, end);
             }
             (None, None) => {}
         }
@@ -292,7 +292,7 @@ impl Engine {
             conn.h2.release(down.stream, owed);
             self.after_change(down.conn);
         }
-        self.end(now, key, End::ClientLeft);
+        self.end_call(now, key, End::ClientLeft);
     }
 
     pub(crate) fn call_mut(&mut self, key: CallKey) -> &mut Call {

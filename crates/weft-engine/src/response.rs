@@ -169,7 +169,7 @@ impl Engine {
         };
         let end = End::Server { trailers, by };
         match call.response.held.back().map(|h| h.due) {
-            None => self.end(now, key, end),
+            None => self.end_call(now, key, end),
             Some(due) => {
                 call.is_ending = true;
                 self.hold_response(key, due, HeldItem::End(Box::new(end)));
@@ -209,7 +209,7 @@ impl Engine {
     /// Forwards bytes of the response to the caller.
     pub(crate) fn forward_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8]) {
         match self.calls.get(key).map(|call| call.caller) {
-            Some(Caller::Stream(down)) => self.write(down, prefix, data, false),
+            Some(Caller::Stream(down)) => self.write_stream(down, prefix, data, false),
             Some(Caller::Filter(outer)) => self.try_data(now, outer, key, prefix, data),
             Some(Caller::Detached) | None => {}
         }
@@ -230,7 +230,7 @@ impl Engine {
                     self.send_response_headers(now, key);
                     self.forward_response(now, key, &[], &bytes);
                 }
-                HeldItem::End(end) => return self.end(now, key, *end),
+                HeldItem::End(end) => return self.end_call(now, key, *end),
             }
         }
         self.arm_held(key, false);

@@ -305,7 +305,7 @@ impl StateStore {
         match filled.change_spare(&held.tables[0], &changes, run, now) {
             Ok(anew) => {
                 let built = filled.build_if_quick();
-                let swap = filled.exchange(&mut held.tables[0]);
+                let swap = filled.swap_copies(&mut held.tables[0]);
                 Ok(PendingChange {
                     swap,
                     counts,
@@ -343,7 +343,7 @@ impl StateStore {
                 }
                 None => true,
             };
-            let goes = is_new && check.take(change).is_ok();
+            let goes = is_new && check.add(change).is_ok();
             n_refused += u64::from(is_new && !goes);
             goes
         });
@@ -454,7 +454,7 @@ impl StateStore {
         let filled = held.filled.as_mut()?;
         let matcher = filled.matches.get_mut(at)?.spare.as_mut()?;
         Arc::make_mut(matcher).adopt(built.clone()).ok()?;
-        let swap = filled.exchange(&mut held.tables[0]);
+        let swap = filled.swap_copies(&mut held.tables[0]);
         let anew = vec![false; filled.matches.len()];
         let work = Work::Built { at, built };
         Some(PendingChange { swap, counts: Counts::default(), name: name.clone(), work, anew })
@@ -564,7 +564,7 @@ impl ControllerRows {
             let key = table.key_values(row);
             let other = self.row_in_spare(&key);
             let its = other.map_or(mine, |(spare, row)| spare.age(row));
-            let age = begun(age_of_both(mine, its), now);
+            let age = with_known_times(age_of_both(mine, its), now);
             if table.is_over(age, now) {
                 changes.push(Change::Remove(key));
                 continue;
@@ -613,7 +613,7 @@ impl ControllerRows {
     }
 
     /// Swaps the copies.
-    fn exchange(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
+    fn swap_copies(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
         self.carry_ages(table);
         // The ages copied since the last check are not known in this copy.
         self.looked = Time(i64::MIN);
@@ -701,9 +701,9 @@ fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeErr
     let mut check = Check::of(table);
     let mut all = changes.iter().enumerate();
     for run in changes.chunks(RUN) {
-        look_over(table, run);
+        prefetch_changes(table, run);
         for (at, change) in all.by_ref().take(run.len()) {
-            check.take(change).map_err(|why| ChangeError { at, why })?;
+            check.add(change).map_err(|why| ChangeError { at, why })?;
         }
     }
     let is_one_a_key = check.is_there.len() == changes.len();
@@ -736,7 +736,7 @@ impl<'t> Check<'t> {
     }
 
     /// Adds a change to those to apply, if it is possible.
-    fn take(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
+    fn add(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
         check_values(self.table, values, is_whole)?;
@@ -843,7 +843,7 @@ fn change_copies(
     let mut matchers: Vec<&mut Matcher> = matchers.iter_mut().map(|matcher| Arc::make_mut(matcher)).collect();
     let mut begin = 0;
     for run in changes.chunks(run) {
-        look_over(table, run);
+        prefetch_changes(table, run);
         let found: Vec<Row> =
             run.iter().map(|change| table.find_values(change.key(table), Time(0))).collect();
         let removed: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
@@ -851,7 +851,7 @@ fn change_copies(
         active.for_each(|(matcher, _)| matcher.remove(&removed));
         let mut came = Vec::with_capacity(run.len());
         for (at, (change, found)) in (begin..).zip(run.iter().zip(found)) {
-            came.extend(change_copies_at_once(table, change, found, now).map_err(|TableFull| at)?);
+            came.extend(change_row(table, change, found, now).map_err(|TableFull| at)?);
         }
         let active = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
         active.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
@@ -862,7 +862,7 @@ fn change_copies(
 }
 
 /// Prefetches what changes will read of a table.
-fn look_over(table: &Table, changes: &[Change]) {
+fn prefetch_changes(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
         let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
         table.prefetch_rows(&hashes);
@@ -873,12 +873,7 @@ fn look_over(table: &Table, changes: &[Change]) {
 struct TableFull;
 
 /// Applies a change to the row that was found for its key; returns the row that is there then.
-fn change_copies_at_once(
-    table: &Table,
-    change: &Change,
-    found: Row,
-    now: Time,
-) -> Result<Option<Row>, TableFull> {
+fn change_row(table: &Table, change: &Change, found: Row, now: Time) -> Result<Option<Row>, TableFull> {
     match change {
         Change::Remove(_) => {
             table.remove(found);
@@ -920,7 +915,7 @@ fn age_of_both(a: Age, b: Age) -> Age {
 }
 
 /// An age in which unknown times start now.
-fn begun(Age { used, inserted }: Age, now: Time) -> Age {
+fn with_known_times(Age { used, inserted }: Age, now: Time) -> Age {
     let or_now = |time: Time| if time == NOT_KNOWN { now } else { time };
     Age { used: or_now(used), inserted: or_now(inserted) }
 }

@@ -309,7 +309,7 @@ impl Engine {
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_upstream(now, key);
         if !self.resend(now, key) && !self.has_answer(key) {
-            self.end(now, key, End::Refused);
+            self.end_call(now, key, End::Refused);
         }
     }
 

@@ -191,7 +191,7 @@ impl Engine {
             builder
         };
         let builders = Box::new((with_offer(Form::TrailersOnly), with_offer(Form::Trailers)));
-        self.end(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
+        self.end_call(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
     }
 
     /// Runs a segment on the state of the call.
@@ -276,7 +276,7 @@ impl Engine {
             call.is_ending = true;
             self.hold_response(key, now + delay, HeldItem::End(Box::new(end)));
         } else {
-            self.end(now, key, end);
+            self.end_call(now, key, end);
         }
         false
     }

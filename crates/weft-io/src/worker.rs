@@ -272,7 +272,7 @@ impl Worker {
         let longest = self.wait_max();
         self.poll(events, longest)?;
         if longest != Some(Duration::ZERO) {
-            self.spin.note_slept(clock::now() - began);
+            self.spin.record_sleep(clock::now() - began);
         }
         Ok(())
     }
@@ -529,7 +529,7 @@ impl Worker {
             match admitted.and_then(|stream| self.insert(conn, stream, Some(endpoint.clone()))) {
                 Ok(index) => {
                     if let Some(race) = self.races.get_mut(&conn) {
-                        race.note_begun(now, index);
+                        race.record_begun(now, index);
                     }
                 }
                 Err(error) => self.note_connect_error(&endpoint, &error),
@@ -544,7 +544,7 @@ impl Worker {
             self.note_connect_error(endpoint, error);
         }
         if let Some(race) = self.races.get_mut(&socket.conn) {
-            race.note_failed(now, index);
+            race.record_failed(now, index);
         }
         self.run_race(now, socket.conn);
     }

@@ -141,7 +141,7 @@ impl Engine {
         let id = active.filter.key(&filtered.keys, id);
         // With one more, an id under way would be evicted, and its call made twice.
         let may_begin = || active.filter.state.count_waiting(WaitKind::IsFirst, true, calls_max);
-        match known.enter(now, id, may_begin) {
+        match known.look_up(now, id, may_begin) {
             IdStatus::First => {
                 filtered.admission.is_first = true;
                 Step::On
@@ -201,7 +201,7 @@ impl Engine {
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         let at = rate.key.map(|key| state.stand_in(active.filter.key(&filtered.keys, key)));
         let may_wait = state.waiting(WaitKind::ForTime) < u64::from(rate.waiting_max);
-        match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
+        match state.schedule(now, at, |expected| rate::reserve_turn(expected, now, &rate, may_wait)) {
             RateDecision::Now => Step::On,
             RateDecision::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
             RateDecision::At(at) => {
@@ -293,7 +293,7 @@ impl Engine {
             if !is_gone {
                 self.pending.push_back(DeferredAction::Admit(waiter.call));
             } else if let (Some(ticket), Some(orders)) = (waiter.ticket, &waiter.filter.filter.state.orders) {
-                orders.leave(now, ticket);
+                orders.end_turn(now, ticket);
             }
         }
         if !queue.is_empty() {
@@ -334,7 +334,7 @@ impl Engine {
         filtered.filter.count(|c| c.refused += 1);
         let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: {why}").into_bytes();
-        self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
+        self.end_call(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
     }
 
     /// Releases what a call has acquired from its filter, when the call is over or needs the filter no longer.
@@ -355,17 +355,17 @@ impl Engine {
                 Some(status) if circuit.errors.contains(status) => CallResult::WithError,
                 Some(_) => CallResult::Well,
             };
-            let opened = state.breaker(|breaker| breaker.leave(now, &circuit, pass, ended));
+            let opened = state.breaker(|breaker| breaker.end_call(now, &circuit, pass, ended));
             active.count(|c| c.opened += u64::from(opened));
         }
         if let Some(congestion) = policies.congestion.filter(|_| held.is_in_limit) {
             let sample = sample(congestion.errors, status, now - filtered.sent);
-            state.limit(|limit| limit.leave(now, &congestion, filtered.sent, sample));
+            state.limit(|limit| limit.end_call(now, &congestion, filtered.sent, sample));
         }
         if let (Some(ticket), Some(orders), Some(order)) = (held.ticket, &state.orders, policies.order) {
             // If it is not its turn yet, its entry among the waiters handles it.
             if orders.is_up(now, ticket) {
-                orders.leave(now, ticket);
+                orders.end_turn(now, ticket);
                 let at = state.stand_in(active.filter.key(&filtered.keys, order.key));
                 self.wake_all(now, &active, at);
             }
@@ -397,7 +397,7 @@ impl FilteredCall {
     /// CIRCUIT: admits a call if the breaker is closed, or if it lets probes pass.
     fn pass_circuit(&mut self, now: Time) -> Step {
         let Some(circuit) = self.filter.policies().circuit else { return Step::On };
-        match self.filter.filter.state.breaker(|breaker| breaker.enter(now, &circuit)) {
+        match self.filter.filter.state.breaker(|breaker| breaker.admit(now, &circuit)) {
             Ok(pass) => {
                 self.admission.pass = Some(pass);
                 Step::On
@@ -410,7 +410,7 @@ impl FilteredCall {
     /// CONGESTION: admits a call if the adaptive limit allows one more in flight.
     fn pass_congestion(&mut self) -> Step {
         let Some(congestion) = self.filter.policies().congestion else { return Step::On };
-        if !self.filter.filter.state.limit(|limit| limit.enter(&congestion)) {
+        if !self.filter.filter.state.limit(|limit| limit.admit(&congestion)) {
             return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
         }
         self.admission.is_in_limit = true;

@@ -40,7 +40,7 @@ pub(super) enum Sample {
 
 impl Limit {
     /// Admits a call, if the limit allows one more in flight. False if not.
-    pub(super) fn enter(&mut self, congestion: &Congestion) -> bool {
+    pub(super) fn admit(&mut self, congestion: &Congestion) -> bool {
         if self.limit == 0.0 {
             self.limit = f64::from(congestion.start);
         }
@@ -51,7 +51,7 @@ impl Limit {
     }
 
     /// Counts the end of a call that was sent at `sent`, and adapts the limit to the sample.
-    pub(super) fn leave(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
+    pub(super) fn end_call(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
         // If the limit was hardly used, a good call does not show that it may grow.
         let is_used = f64::from(self.in_flight) * 2.0 >= self.limit;
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -129,12 +129,12 @@ mod tests {
         let mut limit = Limit::default();
         let mut now = after(0);
         for _ in 0..3000 {
-            while limit.enter(&congestion) {}
+            while limit.admit(&congestion) {}
             let n = limit.in_flight();
             let took = Interval((10e6 * (f64::from(n) / room).max(1.0)) as i64);
             let sent = now;
             now += took;
-            (0..n).for_each(|_| limit.leave(now, &congestion, sent, Sample::Took(took)));
+            (0..n).for_each(|_| limit.end_call(now, &congestion, sent, Sample::Took(took)));
         }
         limit.limit()
     }
@@ -160,11 +160,11 @@ mod tests {
         let law = CongestionLaw::Aimd { latency_max: None, backoff: 0.5 };
         let congestion = congestion(law);
         let mut limit = Limit::default();
-        while limit.enter(&congestion) {}
-        (0..10).for_each(|_| limit.leave(after(5), &congestion, after(0), Sample::Congested));
+        while limit.admit(&congestion) {}
+        (0..10).for_each(|_| limit.end_call(after(5), &congestion, after(0), Sample::Congested));
         assert_eq!(limit.limit(), 5.0);
-        assert!(limit.enter(&congestion));
-        limit.leave(after(9), &congestion, after(6), Sample::Congested);
+        assert!(limit.admit(&congestion));
+        limit.end_call(after(9), &congestion, after(6), Sample::Congested);
         assert_eq!(limit.limit(), 2.5);
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let congestion = congestion(CongestionLaw::Aimd { latency_max: None, backoff: 0.1 });
         let mut limit = Limit::default();
         for at in 0..50 {
-            assert!(limit.enter(&congestion));
-            limit.leave(after(at + 1), &congestion, after(at), Sample::Congested);
+            assert!(limit.admit(&congestion));
+            limit.end_call(after(at + 1), &congestion, after(at), Sample::Congested);
         }
         assert_eq!(limit.limit(), 2.0);
     }

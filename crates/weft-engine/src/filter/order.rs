@@ -67,7 +67,7 @@ impl OrderQueues {
     }
 
     /// Removes the call of a ticket, which is over; the next call of the key is first then.
-    pub(super) fn leave(&self, now: Time, ticket: Ticket) {
+    pub(super) fn end_turn(&self, now: Time, ticket: Ticket) {
         self.with(now, ticket.key, |row| {
             if let Some(row) = self.own(row, ticket) {
                 self.rows.set_word(row, self.serving, ticket.number + 1);
@@ -107,7 +107,7 @@ mod tests {
         let (first, second, other) = (orders.join(now, 1), orders.join(now, 1), orders.join(now, 2));
         assert!(orders.is_up(now, first) && orders.is_up(now, other));
         assert!(!orders.is_up(now, second));
-        orders.leave(now, first);
+        orders.end_turn(now, first);
         assert!(orders.is_up(now, second));
     }
 
@@ -122,7 +122,7 @@ mod tests {
         assert!(orders.is_up(Time(9000), second));
         let anew = orders.join(Time(9000), 1);
         assert!(orders.is_up(Time(9000), anew) && orders.is_up(Time(9000), second));
-        orders.leave(Time(9001), second);
+        orders.end_turn(Time(9001), second);
         assert!(!orders.is_up(Time(9001), orders.join(Time(9001), 1)));
     }
 }

@@ -40,7 +40,7 @@ impl Ejections {
 
     /// Counts the result of a call to an endpoint. True if the endpoint is ejected now; `may_eject` limits the number
     /// of ejected ones.
-    pub(super) fn note(
+    pub(super) fn count_result(
         &self,
         now: Time,
         outlier: &Outlier,
@@ -123,7 +123,7 @@ mod tests {
     fn ejection_time_grows() {
         // If it failed, an endpoint would return too early and fail more calls, or never return.
         let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
-        let note = |secs, is_error| known.note(after(secs), &OUTLIER, 7, is_error, || true);
+        let note = |secs, is_error| known.count_result(after(secs), &OUTLIER, 7, is_error, || true);
         assert!(!note(0, true) && !note(0, true) && !note(0, false));
         assert!(!note(1, true) && !note(1, true) && note(1, true));
         assert!(!note(2, true) && known.is_ejected(after(10), 7) && !known.is_ejected(after(11), 7));
@@ -142,7 +142,7 @@ mod tests {
         let all = Outlier { ejected_max_percent: 100.0, ..OUTLIER };
         assert_eq!(ejected_max(&all, 4), 3);
         let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
-        (0..9).for_each(|_| assert!(!known.note(after(0), &OUTLIER, 1, true, || false)));
+        (0..9).for_each(|_| assert!(!known.count_result(after(0), &OUTLIER, 1, true, || false)));
         assert!(!known.is_ejected(after(0), 1));
     }
 }

@@ -339,7 +339,7 @@ impl Engine {
         filtered.request = Vec::new();
         let timers = [filtered.turn.take(), filtered.hedge.take()];
         timers.into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
-        others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
+        others.into_iter().for_each(|other| self.end_call(now, other, End::ClientLeft));
         self.pass_response(now, key, answered);
     }
 
@@ -348,7 +348,7 @@ impl Engine {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let others: Vec<CallKey> = filtered.tries().collect();
         filtered.tries.clear();
-        others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
+        others.into_iter().for_each(|other| self.end_call(now, other, End::ClientLeft));
         self.keep_answer(now, key, &ending);
         let answered = core::mem::take(&mut ending.answered);
         self.pass_response(now, key, answered);
@@ -376,9 +376,9 @@ impl Engine {
             End::Refused if filtered.filter.policies().once == Some(Reliability::AtMostOnce) => {
                 // After a refused stream, the client's library would retry (RFC 9113 section 8.7).
                 let answer = Answer::Text(b"the server has refused the call".to_vec());
-                self.end(now, key, End::Here { status: Status::Unavailable, answer, by: None });
+                self.end_call(now, key, End::Here { status: Status::Unavailable, answer, by: None });
             }
-            end => self.end(now, key, end),
+            end => self.end_call(now, key, end),
         }
     }
 
@@ -397,7 +397,7 @@ impl Engine {
         let tries: Vec<CallKey> = filtered.tries().collect();
         filtered.tries.clear();
         self.leave_filter(now, &mut filtered, status);
-        tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
+        tries.into_iter().for_each(|one| self.end_call(now, one, End::ClientLeft));
     }
 
     /// RELIABILITY AT LEAST ONCE: continues a call that was sent without its caller. Otherwise the caller would
@@ -449,7 +449,7 @@ impl Engine {
         let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: the call has taken too long").into_bytes();
         let answer = Answer::Text(text);
-        self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
+        self.end_call(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
     }
 
     /// Sets the timer for the next extra try of HEDGE, unless one is set, a try has won, or all extra tries are made.
@@ -506,7 +506,8 @@ impl Engine {
             n_out < ejected_max(&outlier, members.len())
         };
         let is_error = outlier.errors.contains(end.status());
-        let ejected = ejections.note(now, &outlier, endpoint_hash(&endpoint.name), is_error, may_eject);
+        let ejected =
+            ejections.count_result(now, &outlier, endpoint_hash(&endpoint.name), is_error, may_eject);
         active.count(|c| c.ejected += u64::from(ejected));
     }
 
@@ -523,7 +524,7 @@ impl Engine {
         let is_failure = failures.contains(ending.end.status());
         if filtered.admission.is_first && !is_failure {
             let answer = ending.to_bytes(&mut self.responses);
-            known.keep(now, active.filter.key(&filtered.keys, id), &answer);
+            known.keep_answer(now, active.filter.key(&filtered.keys, id), &answer);
         }
     }
 
@@ -551,7 +552,7 @@ impl TryResult {
     fn to_bytes(&self, answers: &mut crate::headers::ResponseCache) -> Vec<u8> {
         let (headers, data, trailers) = match &self.end {
             End::Here { answer: Answer::Reply(message), .. } => {
-                let trailers = answers.end(crate::headers::Form::Trailers, Status::Ok, b"");
+                let trailers = answers.end_headers(crate::headers::Form::Trailers, Status::Ok, b"");
                 (Some(answers.response()), message.as_slice(), Some(trailers))
             }
             end => (self.answered.headers.clone(), self.answered.data.as_slice(), end.trailers().cloned()),

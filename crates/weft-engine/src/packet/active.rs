@@ -354,7 +354,7 @@ impl Code {
     /// Where the packet inside that many tunnels begins, in a frame with these slots.
     fn packet_at(&self, depth: usize, slots: &[Slot], present: InputSet) -> Option<usize> {
         let Carried { packet, .. } = self.carried.get(depth.checked_sub(1)?)?;
-        given(*packet, slots, present).map(|slot| slot.b as usize)
+        present_slot(*packet, slots, present).map(|slot| slot.b as usize)
     }
 
     /// Describes the fragment inside that many tunnels of a frame, which arrived at this port and was parsed into
@@ -370,7 +370,7 @@ impl Code {
         let mut tunnels = [None; CARRIED_MAX];
         let mut carrier = begins.packet_at(frame);
         for (at, (carried, tunnel)) in self.carried.iter().zip(&mut tunnels).take(depth).enumerate() {
-            let number = carried.tunnel.and_then(|tunnel| given(tunnel, slots, present));
+            let number = carried.tunnel.and_then(|tunnel| present_slot(tunnel, slots, present));
             let packet = carrier.and_then(|at| frame.get(at..));
             *tunnel = Some(Tunnel::new(packet, number.map_or(0, |number| number.a)));
             carrier = self.packet_at(at + 1, slots, present);
@@ -586,7 +586,7 @@ impl ActivePacketChain {
         checks_of(&self.chain.program).iter().zip(self.malformed.iter().copied())
     }
 
-    /// As [`ActivePacketChain::checked`], for the condition.
+    /// Returns the checks of the condition with the numbers of frames that broke them.
     fn checked_in_condition(&self) -> impl Iterator<Item = (&Check, u64)> {
         let condition = self.chain.condition.as_ref();
         let checks = condition.map_or(&[][..], |condition| checks_of(&condition.program));
@@ -719,7 +719,7 @@ impl ActivePacketChain {
                 ..Cx::new(batch.now, &active.state, &mut *call, &mut *out, &mut active.counters)
             };
             cx.regions[REGION_BODY] = batch.pool.bytes(frame);
-            match condition.code.meets(cx, batch, nth) {
+            match condition.code.meets_condition(cx, batch, nth) {
                 Ok(true) => met |= 1 << nth,
                 Ok(false) => {}
                 Err(unmet) => {
@@ -778,7 +778,7 @@ impl ActivePacketChain {
         let condition = self.chain.condition.as_ref();
         let mut malformed = condition.map_or(Vec::new(), |c| counted(&c.program, &self.condition.malformed));
         malformed.extend(counted(program, &self.malformed));
-        let mut ends: Vec<End> = self.ends.all.iter().map(|end| self.end(end)).collect();
+        let mut ends: Vec<End> = self.ends.all.iter().map(|end| self.describe_end(end)).collect();
         ends.sort_by(|a, b| (&a.element, a.line, a.how).cmp(&(&b.element, b.line, b.how)));
         PacketChainStats {
             chain: program.name.clone(),
@@ -790,7 +790,7 @@ impl ActivePacketChain {
         }
     }
 
-    fn end(&self, &(element, line, how, n): &(u16, u32, EndKind, u64)) -> End {
+    fn describe_end(&self, &(element, line, how, n): &(u16, u32, EndKind, u64)) -> End {
         End { element: self.name(element).to_owned(), line, how, n }
     }
 }
@@ -848,7 +848,7 @@ pub(super) fn begins(frames: &Frames) -> LinkFraming {
 }
 
 /// The slot of an input, if the input is present.
-fn given(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
+fn present_slot(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
     present.contains(input).then(|| slots[usize::from(input)])
 }
 
@@ -869,7 +869,7 @@ static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), l
 impl Code {
     /// Parses a frame and tests whether it meets this condition. `Err`: malformed, or a tunnelled fragment that must
     /// be tracked first.
-    fn meets(&self, mut cx: Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<bool, Unmet> {
+    fn meets_condition(&self, mut cx: Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<bool, Unmet> {
         self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
         if self.carries_fragment(&cx, batch, nth) {
             return Err(Unmet::Fragment(cx.present));

@@ -147,7 +147,7 @@ impl EgressPorts {
         }
         let names: Vec<String> = self.ports.iter().map(|port| port.name.clone()).collect();
         for group in self.groups.iter_mut().filter(|group| group.ports().any(|of| of == port)) {
-            group.choose(&names, &self.up);
+            group.compute_table(&names, &self.up);
         }
     }
 

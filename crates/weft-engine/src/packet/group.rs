@@ -163,12 +163,12 @@ impl Group {
         let sent = plan.members.iter().map(counted).collect();
         let scratch = plan.key.as_ref().map(|key| key.reader.scratch()).unwrap_or_default();
         let mut group = Self { plan: plan.clone(), slots: Vec::new(), sent, scratch };
-        group.choose(names, up);
+        group.compute_table(names, up);
         group
     }
 
     /// Computes the table of ports by flow class, for the links that are up now.
-    pub(super) fn choose(&mut self, names: &[String], up: &[bool]) {
+    pub(super) fn compute_table(&mut self, names: &[String], up: &[bool]) {
         let is_up = |member: &&Member| up[usize::from(member.port)];
         let active: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
         self.slots = match (self.plan.choice, active.first()) {
@@ -179,7 +179,7 @@ impl Group {
                     .iter()
                     .map(|member| (hash_bytes(names[usize::from(member.port)].as_bytes()), *member))
                     .collect();
-                (0..SLOTS as u64).map(|slot| best(&seeds, slot)).collect()
+                (0..SLOTS as u64).map(|slot| preferred_port(&seeds, slot)).collect()
             }
         };
     }
@@ -250,7 +250,7 @@ impl GroupStats {
 
 /// Returns the port that a class of flows prefers: each port draws once per unit of its weight, and the best draw
 /// wins.
-fn best(active: &[(u64, Member)], slot: u64) -> u16 {
+fn preferred_port(active: &[(u64, Member)], slot: u64) -> u16 {
     // Neighbouring slots differ in few bits, and after one hash step two ports would draw alike for them.
     let slot = hash_word(slot);
     let draws = active.iter().flat_map(|(seed, member)| {

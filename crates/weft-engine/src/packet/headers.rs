@@ -73,7 +73,7 @@ impl Headers {
     }
 
     /// Reads the fields of a frame; a later fragment has those of its first one. Byte runs are hashed with this key.
-    pub(super) fn of(
+    pub(super) fn read_fields(
         &self,
         reading: &mut Reading,
         by: HashKey,
@@ -84,7 +84,7 @@ impl Headers {
         let Reading { scratch, firsts } = reading;
         let Some(present) = self.reader.parse(scratch, now, frame, pool) else { return Words::default() };
         let (bytes, slots) = (pool.bytes(frame), &scratch.slots[..]);
-        let own = self.words(by, bytes, slots, present);
+        let own = self.own_fields(by, bytes, slots, present);
         let Some((fragment, inherited)) = self.reader.code.fragment_in(slots, present, bytes) else {
             return own;
         };
@@ -104,7 +104,7 @@ impl Headers {
     }
 
     /// Returns the fields that a frame has itself.
-    fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
+    fn own_fields(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
         let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {
             if !present.contains(*input) {

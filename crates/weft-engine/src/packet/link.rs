@@ -242,7 +242,7 @@ impl Link {
         }
         self.handle_changes(now);
         while let Some((frame, left_ns)) = self.send(pool, now) {
-            let events = self.wire.as_mut()?.enter(frame, left_ns, pool);
+            let events = self.wire.as_mut()?.send_frame(frame, left_ns, pool);
             if !events.is_plain() {
                 self.record_event(now, &QueueEvent::Path(events));
             }
@@ -258,7 +258,7 @@ impl Link {
         let Some(sent) = self.dequeue(pool, now) else { return false };
         self.queue.count_lost();
         self.account_sent(sent.len, now);
-        if let Some(frame) = self.take(sent.handle) {
+        if let Some(frame) = self.take_frame(sent.handle) {
             pool.give(frame);
         }
         true
@@ -267,7 +267,7 @@ impl Link {
     /// Takes the next frame from the queue; the time is when its last bit is out.
     fn send(&mut self, pool: &mut Pool, now: u64) -> Option<(Frame, u64)> {
         let sent = self.dequeue(pool, now)?;
-        let frame = self.take(sent.handle)?;
+        let frame = self.take_frame(sent.handle)?;
         self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
         self.queue.record_sent(&sent, now);
         let left_ns = self.account_sent(sent.len, now);
@@ -412,7 +412,7 @@ impl Link {
         self.queue.set_rate(self.reported_rate);
         self.record_event(nanos(now), &QueueEvent::Rate(self.reported_rate));
         match (&mut self.wire, &plan.path) {
-            (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
+            (Some(wire), path) => wire.apply(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
             (None, None) => {}
         }
@@ -445,7 +445,7 @@ impl Link {
     pub fn take_all(&mut self) -> Vec<Frame> {
         let packets = self.queue.take_all();
         let mut frames = self.wire.as_mut().map(Wire::take_all).unwrap_or_default();
-        frames.extend(packets.iter().filter_map(|(packet, _)| self.take(packet.handle)));
+        frames.extend(packets.iter().filter_map(|(packet, _)| self.take_frame(packet.handle)));
         frames
     }
 
@@ -492,7 +492,7 @@ impl Link {
         }
     }
 
-    fn take(&mut self, handle: u64) -> Option<Frame> {
+    fn take_frame(&mut self, handle: u64) -> Option<Frame> {
         self.free.push(handle as u32);
         self.frames[handle as usize].take()
     }
@@ -500,7 +500,7 @@ impl Link {
     /// Frees the frames that the queue has dropped.
     fn free_dropped(&mut self, pool: &mut Pool) {
         while let Some(dropped) = self.queue.poll_dropped() {
-            if let Some(frame) = self.take(dropped.handle) {
+            if let Some(frame) = self.take_frame(dropped.handle) {
                 pool.give(frame);
             }
         }
@@ -548,7 +548,7 @@ fn packet_for_queue(
         packet.framing = framing_bytes(pool.bytes(frame), plan.is_ip);
     }
     if let Some(headers) = &plan.headers {
-        packet.headers = headers.of(reading, by, came, frame, pool);
+        packet.headers = headers.read_fields(reading, by, came, frame, pool);
     }
     packet
 }

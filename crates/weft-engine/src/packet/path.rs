@@ -79,7 +79,7 @@ impl Wire {
     }
 
     /// Applies another path. New changes start now, and so does a new trace.
-    pub(super) fn follow(&mut self, path: Path, now_ns: u64) {
+    pub(super) fn apply(&mut self, path: Path, now_ns: u64) {
         if path.trace != self.path.trace {
             (self.trace_begun_ns, self.cursor) = (now_ns, Cursor::default());
         }
@@ -120,7 +120,7 @@ impl Wire {
     }
 
     /// Sends a frame, whose last bit has left the link, through the path's impairments. Returns what happened to it.
-    pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
+    pub(super) fn send_frame(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
         let passage = self.chances.next(&self.path.impair, left_ns);
         let mut events = PathEvents {
             is_lost: passage.is_lost,

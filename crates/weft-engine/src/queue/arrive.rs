@@ -1,7 +1,7 @@
 //! Enqueue: finds a packet's partition on each level, and admits or drops the packet there.
 
 use super::handlers::Handlers;
-use super::level::{Level, Shape, begin, count, kept};
+use super::level::{Level, Shape, add_packet, initialize_vars, kept};
 use super::packets::{Record, head_word};
 use super::ranked::RankSlots as _;
 use super::shared::Shared;
@@ -92,7 +92,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, to partitions that are FIFOs and take turns.
+    /// Enqueues to a tree of one level whose partitions are FIFOs and take turns.
     #[inline(never)]
     pub(super) fn enqueue_partitioned(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
@@ -185,7 +185,7 @@ impl<C: QueueCode> Shared<C> {
             if level.shape.counts
                 && let Some(in_use) = &mut self.in_use
             {
-                in_use.enter(level, node, partition, self.packets.handler_words(slot));
+                in_use.record_arrival(level, node, partition, self.packets.handler_words(slot));
             }
             let packet = self.packets.record(slot);
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
@@ -240,7 +240,7 @@ impl<C: QueueCode> Shared<C> {
         };
         let shape = &level.shape;
         let head = level.nodes.head_mut(node);
-        count(head, len);
+        add_packet(head, len);
         let is_over = head[kept::PACKETS] > shape.packets_max || head[kept::BYTES] > shape.bytes_max;
         if is_one {
             match is_leaf {
@@ -252,7 +252,7 @@ impl<C: QueueCode> Shared<C> {
             return is_over;
         }
         let head = level.partitions.head_mut(partition);
-        count(head, len);
+        add_packet(head, len);
         if is_leaf {
             self.packets.append(&mut head[kept::LINE], slot);
         }
@@ -380,9 +380,9 @@ fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u3
     let Some(free) = core::iter::once(own).chain(set..set + ways).find(is_free) else { return own };
     level.tags[free as usize] = tag;
     level.partitions.head_mut(free)[kept::RANK] = 0;
-    begin(level.partitions.handler_words(free), word::PARTITION_VARS, &level.partition_starts);
+    initialize_vars(level.partitions.handler_words(free), word::PARTITION_VARS, &level.partition_starts);
     if let Some(below) = levels.get_mut(at + 1) {
-        begin(below.nodes.handler_words(free), word::NODE_VARS, &below.node_starts);
+        initialize_vars(below.nodes.handler_words(free), word::NODE_VARS, &below.node_starts);
     }
     free
 }

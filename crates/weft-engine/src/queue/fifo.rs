@@ -5,7 +5,7 @@
 //! each packet needs more work than to be appended.
 
 use super::leave::{ServeResult, visit};
-use super::level::{Level, count, kept, uncount};
+use super::level::{Level, add_packet, kept, subtract_packet};
 use super::packets::{LINES_MAX, Packets, bytes, packet_info};
 use super::records::Head;
 use super::shared::Shared;
@@ -25,9 +25,9 @@ impl<C: QueueCode> Shared<C> {
         if packets >= line.room || bytes + len > line.shape.bytes_max {
             return self.enqueue_in_fifo_slow(line, packet, arrived_ns);
         }
-        count(head, len);
+        add_packet(head, len);
         let slot = self.packets.append_to_ring(head);
-        self.packets.fill(slot, packet, arrived_ns, &[]);
+        self.packets.write_packet(slot, packet, arrived_ns, &[]);
     }
 
     /// Enqueues a packet to the FIFO in all cases: admits it, appends it, and makes room if the limit is exceeded.
@@ -35,12 +35,12 @@ impl<C: QueueCode> Shared<C> {
     fn enqueue_in_fifo_slow(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
         let slot = self.packets.next_ring_slot(line.nodes.head_mut(0));
-        self.packets.fill(slot, packet, arrived_ns, &self.program.fields);
+        self.packets.write_packet(slot, packet, arrived_ns, &self.program.fields);
         if !self.admit_to_fifo(line, slot, len) {
             return;
         }
         let head = line.nodes.head_mut(0);
-        count(head, len);
+        add_packet(head, len);
         self.packets.append_to_ring(head);
         if line.shape.only_appends {
             line.room = line.shape.packets_max.min(self.packets.places_of_ring());
@@ -80,9 +80,9 @@ impl<C: QueueCode> Queue<C> {
             return None;
         }
         let slot = head[kept::FIRST] as u32;
-        head[kept::FIRST] = shared.packets.behind(slot);
+        head[kept::FIRST] = shared.packets.slot_behind(slot);
         let packet = shared.packets.record(slot);
-        uncount(head, bytes(&packet[0]));
+        subtract_packet(head, bytes(&packet[0]));
         if line.shape.has_dequeue {
             let end = shared.handlers.run(0, Moment::Dequeue, visited, Some(packet));
             if Verdict::of_word(end) != Verdict::Pass {
@@ -113,13 +113,13 @@ impl Packets {
 
     /// The slot behind a slot of the ring.
     #[inline(always)]
-    fn behind(&self, slot: u32) -> u64 {
+    fn slot_behind(&self, slot: u32) -> u64 {
         let next = slot as usize + self.lines_each;
         if next + LINES_MAX == self.lines.len() { 0 } else { next as u64 }
     }
 
     /// The slot before a slot of the ring.
-    fn before(&self, slot: u64) -> u64 {
+    fn slot_before(&self, slot: u64) -> u64 {
         let end = if slot == 0 { self.lines.len() - LINES_MAX } else { slot as usize };
         (end - self.lines_each) as u64
     }
@@ -146,7 +146,7 @@ impl Packets {
     #[inline(always)]
     pub(super) fn append_to_ring(&mut self, head: &mut Head) -> u32 {
         let slot = head[kept::BEHIND] as u32;
-        head[kept::BEHIND] = self.behind(slot);
+        head[kept::BEHIND] = self.slot_behind(slot);
         slot
     }
 
@@ -154,20 +154,20 @@ impl Packets {
     pub(super) fn pop_of_ring(&mut self, head: &mut Head) -> Option<u32> {
         let slot = head[kept::FIRST] as u32;
         (head[kept::PACKETS] > 0).then(|| {
-            head[kept::FIRST] = self.behind(slot);
+            head[kept::FIRST] = self.slot_behind(slot);
             slot
         })
     }
 
     /// Puts the first packet back.
     pub(super) fn back_into_ring(&self, head: &mut Head) {
-        head[kept::FIRST] = self.before(head[kept::FIRST]);
+        head[kept::FIRST] = self.slot_before(head[kept::FIRST]);
     }
 
     /// Removes the packet at one of the two ends of the ring.
     pub(super) fn remove_from_ring(&self, head: &mut Head, slot: u32) {
         if head[kept::FIRST] == u64::from(slot) {
-            head[kept::FIRST] = self.behind(slot);
+            head[kept::FIRST] = self.slot_behind(slot);
         } else {
             head[kept::BEHIND] = u64::from(slot);
         }
@@ -177,13 +177,13 @@ impl Packets {
     pub(super) fn ends_of_ring(&self, head: &Head) -> (u32, u32) {
         match head[kept::PACKETS] {
             0 => (NONE, NONE),
-            _ => (head[kept::FIRST] as u32, self.before(head[kept::BEHIND]) as u32),
+            _ => (head[kept::FIRST] as u32, self.slot_before(head[kept::BEHIND]) as u32),
         }
     }
 
     /// All packets, first to last.
     pub(super) fn each_of_ring(&self, head: &Head) -> impl Iterator<Item = u32> {
-        let behind = |slot: &u32| Some(self.behind(*slot) as u32);
+        let behind = |slot: &u32| Some(self.slot_behind(*slot) as u32);
         core::iter::successors(Some(head[kept::FIRST] as u32), behind).take(head[kept::PACKETS] as usize)
     }
 }

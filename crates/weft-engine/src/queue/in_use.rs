@@ -35,7 +35,7 @@ impl InUse {
 
     /// Writes to an arriving packet how many partitions share its values, its own included.
     #[inline(never)]
-    pub(super) fn enter(&mut self, level: &mut Level, node: u32, partition: u32, seen: &mut [u64]) {
+    pub(super) fn record_arrival(&mut self, level: &mut Level, node: u32, partition: u32, seen: &mut [u64]) {
         self.remove_idle(level);
         let mut values = Values::default();
         for (value, (word, _)) in values.iter_mut().zip(&self.words) {

@@ -1,7 +1,7 @@
 //! Dequeue: serves the first partition on each level, down to the packet to send.
 
-use super::level::{Level, Visit, count, kept, uncount};
-use super::packets::{bytes, leave};
+use super::level::{Level, Visit, add_packet, kept, subtract_packet};
+use super::packets::{bytes, unlink_first};
 use super::ranked::RankSlots as _;
 use super::records::{Head, Records};
 use super::shared::Shared;
@@ -76,10 +76,10 @@ impl<C: QueueCode> Shared<C> {
                 }
             }
             self.handlers.no_drops();
-            leave(&packet[0], &mut visited.own[0][kept::LINE]);
+            unlink_first(&packet[0], &mut visited.own[0][kept::LINE]);
             let len = bytes(&packet[0]);
-            uncount(&mut visited.own[0], len);
-            uncount(&mut visited.node[0], len);
+            subtract_packet(&mut visited.own[0], len);
+            subtract_packet(&mut visited.node[0], len);
             if leaf.shape.by_least {
                 self.update_least_rank(leaf, node, partition, slot);
                 visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
@@ -106,7 +106,7 @@ impl<C: QueueCode> Shared<C> {
         ServeResult::Empty
     }
 
-    /// As above, below other levels.
+    /// Serves a node of the last level that is below other levels.
     #[inline(never)]
     fn serve_partitioned_below(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         self.serve_partitioned(leaf, node)
@@ -359,9 +359,9 @@ impl<C: QueueCode> Shared<C> {
         }
         let packet = self.packets.record(slot);
         if !RANKED {
-            leave(&packet[0], &mut head[kept::LINE]);
+            unlink_first(&packet[0], &mut head[kept::LINE]);
         }
-        uncount(head, bytes(&packet[0]));
+        subtract_packet(head, bytes(&packet[0]));
         if !leaf.shape.has_dequeue {
             return ServeResult::Sent(slot.into());
         }
@@ -372,7 +372,7 @@ impl<C: QueueCode> Shared<C> {
         self.serve_rest_of_fifo(leaf, node, (slot, end))
     }
 
-    /// As [`Shared::serve_single`], below other levels.
+    /// Serves a node of one partition that is below other levels, as [`Shared::serve_single`].
     #[inline(never)]
     fn serve_single_below<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         self.serve_single::<RANKED>(leaf, node)
@@ -470,9 +470,9 @@ impl<C: QueueCode> Shared<C> {
             _ => self.packets.pop(&mut leaf.own_mut(partition)[kept::LINE])?,
         };
         let len = self.packets.len(slot);
-        uncount(leaf.nodes.head_mut(node), len);
+        subtract_packet(leaf.nodes.head_mut(node), len);
         if !leaf.shape.is_one {
-            uncount(leaf.partitions.head_mut(partition), len);
+            subtract_packet(leaf.partitions.head_mut(partition), len);
         }
         if leaf.shape.by_least {
             self.update_least_rank(leaf, node, partition, slot);
@@ -484,7 +484,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     fn put_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let len = self.packets.len(slot);
-        count(leaf.nodes.head_mut(node), len);
+        add_packet(leaf.nodes.head_mut(node), len);
         if leaf.shape.is_ring {
             return self.packets.back_into_ring(leaf.nodes.head_mut(0));
         }
@@ -494,7 +494,7 @@ impl<C: QueueCode> Shared<C> {
             return;
         }
         if !leaf.shape.is_one {
-            count(leaf.partitions.head_mut(partition), len);
+            add_packet(leaf.partitions.head_mut(partition), len);
         }
         self.packets.push_front(&mut leaf.own_mut(partition)[kept::LINE], slot);
     }

@@ -123,7 +123,7 @@ fn starts(vars: &[VarDecl]) -> Box<[u64]> {
 
 /// Writes the initial values of variables behind the other words.
 #[inline]
-pub(super) fn begin(words: &mut [u64], first: u16, starts: &[u64]) {
+pub(super) fn initialize_vars(words: &mut [u64], first: u16, starts: &[u64]) {
     words[usize::from(first)..][..starts.len()].copy_from_slice(starts);
 }
 
@@ -132,14 +132,14 @@ pub(super) fn begin(words: &mut [u64], first: u16, starts: &[u64]) {
 /// Bytes saturate, though they never reach the limit, so that the compiler does not merge the two words into one wide
 /// operation. That would have to wait until both have left the processor's store buffer.
 #[inline(always)]
-pub(super) fn count(head: &mut [u64], len: u64) {
+pub(super) fn add_packet(head: &mut [u64], len: u64) {
     head[kept::PACKETS] += 1;
     head[kept::BYTES] = head[kept::BYTES].saturating_add(len);
 }
 
 /// Removes a packet from the counts.
 #[inline(always)]
-pub(super) fn uncount(head: &mut [u64], len: u64) {
+pub(super) fn subtract_packet(head: &mut [u64], len: u64) {
     head[kept::PACKETS] -= 1;
     head[kept::BYTES] = head[kept::BYTES].saturating_sub(len);
 }
@@ -163,7 +163,7 @@ impl Level {
         nodes.grow(n_nodes);
         for nth in 0..n_nodes as u32 {
             nodes.head_mut(nth)[kept::LINE] = if shape.is_ring { 0 } else { NO_PACKETS };
-            begin(nodes.handler_words(nth), word::NODE_VARS, &node_starts);
+            initialize_vars(nodes.handler_words(nth), word::NODE_VARS, &node_starts);
         }
         let mut partitions = Records::new(level.partition_words());
         if !shape.is_one {
@@ -172,7 +172,7 @@ impl Level {
                 let head = partitions.head_mut(nth);
                 head[kept::LINE] = NO_PACKETS;
                 head[kept::INDEX] = u64::from(nth % shape.n);
-                begin(partitions.handler_words(nth), word::PARTITION_VARS, &partition_starts);
+                initialize_vars(partitions.handler_words(nth), word::PARTITION_VARS, &partition_starts);
             }
         }
         let packet_bits = match level.packets {

@@ -326,7 +326,7 @@ impl<C: QueueCode> Queue<C> {
         self.enqueue_stamped(packet, now_ns);
     }
 
-    /// As above, after timers.
+    /// Enqueues a packet after running the timers that are due.
     #[cold]
     fn enqueue_late(&mut self, packet: &Packet, now_ns: u64) {
         self.handle_timeout(now_ns);

@@ -1,6 +1,6 @@
 //! Overflow: drops packets of a node that exceeds its limit, until it meets the limit.
 
-use super::level::{Level, kept, uncount};
+use super::level::{Level, kept, subtract_packet};
 use super::ranked::RankSlots as _;
 use super::shared::Shared;
 use super::tally::TallyTarget;
@@ -97,9 +97,9 @@ impl<C: QueueCode> Shared<C> {
         let mut inside = partition;
         for level in levels.iter_mut().rev() {
             let node = level.shape.node_of(inside);
-            uncount(level.nodes.head_mut(node), len);
+            subtract_packet(level.nodes.head_mut(node), len);
             if !level.shape.is_one {
-                uncount(level.partitions.head_mut(inside), len);
+                subtract_packet(level.partitions.head_mut(inside), len);
             }
             inside = node;
         }

@@ -102,7 +102,7 @@ impl Packets {
             self.grow();
         }
         let slot = self.take_free();
-        self.fill(slot, packet, arrived_ns, fields);
+        self.write_packet(slot, packet, arrived_ns, fields);
         slot
     }
 
@@ -138,7 +138,7 @@ impl Packets {
 
     /// Writes the words of a packet.
     #[inline(always)]
-    pub(super) fn fill(&mut self, slot: u32, packet: &Packet, arrived_ns: u64, fields: &[Field]) {
+    pub(super) fn write_packet(&mut self, slot: u32, packet: &Packet, arrived_ns: u64, fields: &[Field]) {
         let words = self.head_mut(slot);
         describe(words, packet, arrived_ns);
         match fields {
@@ -276,7 +276,7 @@ impl Packets {
     /// Takes the first packet of a list.
     pub(super) fn pop(&mut self, line: &mut u64) -> Option<u32> {
         let (slot, packet) = self.first(*line)?;
-        leave(&packet[0], line);
+        unlink_first(&packet[0], line);
         Some(slot)
     }
 
@@ -355,7 +355,7 @@ pub(super) fn bytes(packet: &Head) -> u64 {
 
 /// Takes the first packet of a list. The next one is not touched: it becomes the first, whatever its link says.
 #[inline(always)]
-pub(super) fn leave(packet: &Head, line: &mut u64) {
+pub(super) fn unlink_first(packet: &Head, line: &mut u64) {
     let ((_, last), (_, next)) = (pair(*line), pair(packet[LINK]));
     *line = if next == NONE { NO_PACKETS } else { paired(next, last) };
 }

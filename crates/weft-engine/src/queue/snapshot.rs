@@ -6,7 +6,7 @@
 //! not fit the program is refused.
 
 use super::handlers::Random;
-use super::level::{Level, count};
+use super::level::{Level, add_packet};
 use super::ranked::RankSlots as _;
 use super::{Packet, Queue, QueueCode, QueueProgram, kept, levels};
 use core::cmp::Reverse;
@@ -292,7 +292,7 @@ impl<C: QueueCode> Queue<C> {
         let slot = match &mut self.levels[..] {
             [line] if line.shape.is_ring => {
                 let slot = packets.next_ring_slot(line.nodes.head_mut(0));
-                packets.fill(slot, &packet, 0, &[]);
+                packets.write_packet(slot, &packet, 0, &[]);
                 packets.append_to_ring(line.nodes.head_mut(0));
                 slot
             }
@@ -302,9 +302,9 @@ impl<C: QueueCode> Queue<C> {
         let mut inside = partition;
         for level in self.levels.iter_mut().rev() {
             let node = level.shape.node_of(inside);
-            count(level.nodes.head_mut(node), len);
+            add_packet(level.nodes.head_mut(node), len);
             if !level.shape.is_one {
-                count(level.partitions.head_mut(inside), len);
+                add_packet(level.partitions.head_mut(inside), len);
             }
             inside = node;
         }

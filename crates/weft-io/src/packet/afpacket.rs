@@ -204,7 +204,7 @@ impl PacketSocket {
 
     /// Appends the packet of a slot to `out`, unless it is not for us, which is counted where necessary. `Err`: there
     /// is no buffer for it.
-    fn take(
+    fn take_packet(
         &mut self,
         pool: &mut Pool,
         slot: &RingPacket,
@@ -246,7 +246,7 @@ impl PacketSocket {
     }
 
     /// Splits a packet longer than the IP length field allows, and appends the pieces to `out`, as
-    /// [`PacketSocket::take`].
+    /// [`PacketSocket::take_packet`].
     fn segment_oversized(
         &mut self,
         pool: &mut Pool,
@@ -329,7 +329,7 @@ impl PacketSocket {
     }
 
     /// Clears the drop state after packets were sent.
-    fn note_sent(&mut self, frames: &[Frame]) {
+    fn count_sent(&mut self, frames: &[Frame]) {
         self.counters.sent += frames.len() as u64;
         self.counters.sent_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         // An unsegmented packet may be longer than the device can carry.
@@ -377,7 +377,7 @@ impl Device for PacketSocket {
                 break;
             }
             let first = out.len();
-            if self.take(pool, &slot, now, out).is_err() {
+            if self.take_packet(pool, &slot, now, out).is_err() {
                 self.is_starved = true;
                 break;
             }
@@ -404,7 +404,7 @@ impl Device for PacketSocket {
             let dropped_since = self.dropped_since.take();
             match send_batch(&self.socket, pool, batch) {
                 Ok(n) => {
-                    self.note_sent(&batch[..n]);
+                    self.count_sent(&batch[..n]);
                     done += n;
                 }
                 Err(error) => match error.raw_os_error() {

@@ -268,7 +268,7 @@ impl FileSource {
                 self.counters.refused_in += 1;
                 continue;
             };
-            if self.pace == Pace::Full && fits(pool, bytes.len()) {
+            if self.pace == Pace::Full && fits_buffer(pool, bytes.len()) {
                 let frame = pool.take_filled(&bytes).expect("a free buffer was found");
                 self.last = at;
                 return Ok(Some(self.add_metadata(pool, frame, cut, at)));
@@ -303,7 +303,7 @@ impl FileSource {
         let PendingPacket { at, bytes, cut } = waiting;
         self.begin.get_or_insert((*at, now));
         self.last = *at;
-        if !fits(pool, bytes.len()) {
+        if !fits_buffer(pool, bytes.len()) {
             self.counters.refused_in += 1;
             return None;
         }
@@ -514,7 +514,7 @@ fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
 }
 
 /// Whether a buffer of the pool can hold this many bytes.
-fn fits(pool: &Pool, bytes: usize) -> bool {
+fn fits_buffer(pool: &Pool, bytes: usize) -> bool {
     bytes <= pool.packet_max()
 }
 

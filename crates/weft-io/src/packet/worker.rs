@@ -237,7 +237,7 @@ impl Worker {
             }
             self.send_rows(now, false);
             if !self.read_mail()? {
-                return self.finish();
+                return self.send_remaining();
             }
             if moved > 0 {
                 (idle_since, looks_since) = (None, None);
@@ -257,7 +257,7 @@ impl Worker {
             }
             self.flush()?;
             self.sleep();
-            self.spin.note_slept(clock::now() - idle);
+            self.spin.record_sleep(clock::now() - idle);
             (idle_since, looks_since) = (None, None);
         }
     }
@@ -596,7 +596,7 @@ impl Worker {
     }
 
     /// Sends what is left before the worker stops: handed-off frames, frames in links, buffered output and sink rows.
-    fn finish(mut self) -> Result<(), PortError> {
+    fn send_remaining(mut self) -> Result<(), PortError> {
         self.receive_handoffs(clock::now())?;
         self.run_links(clock::now())?;
         self.send()?;

@@ -53,7 +53,7 @@ impl Ranked {
         }
     }
 
-    /// As above, for ids that mostly leave at the head.
+    /// Creates a container for ids that mostly leave at the head, as [`Ranked::new`].
     pub(super) fn popped(bits: Option<u8>) -> Self {
         if bits.is_some() { Self::new(bits) } else { Self::Runs(Runs::default()) }
     }

@@ -14,7 +14,7 @@ const VALUES: usize = 1 << DIGIT_BITS;
 
 /// Sorts entries, last first. `aside` is scratch memory of the same size.
 pub(super) fn sort_from_last(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>) {
-    match spread(entries) {
+    match find_spread(entries) {
         Some(spread) => sort_by_digits(entries, aside, spread),
         None => entries.sort_unstable_by(|a, b| b.cmp(a)),
     }
@@ -29,7 +29,7 @@ struct Spread {
 
 /// Returns the spread of entries for which sorting by digits pays: many, close to each other, and in order of
 /// arrival, which ties keep. None for others.
-fn spread(entries: &[Entry]) -> Option<Spread> {
+fn find_spread(entries: &[Entry]) -> Option<Spread> {
     if entries.len() < DIGITS_FROM {
         return None;
     }
@@ -94,7 +94,7 @@ mod tests {
             }
             let mut sorted = entries.clone();
             sorted.sort_unstable_by(|a, b| b.cmp(a));
-            n_by_digits += u32::from(spread(&entries).is_some());
+            n_by_digits += u32::from(find_spread(&entries).is_some());
             sort_from_last(&mut entries, &mut aside);
             assert_eq!(entries, sorted, "{n} of {bits} bits from {base}");
         }

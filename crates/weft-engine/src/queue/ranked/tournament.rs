@@ -142,14 +142,14 @@ impl Tournament {
 
     /// The pair and the side of a leaf.
     #[inline(always)]
-    fn place(&self, leaf: u32) -> (usize, usize) {
+    fn leaf_position(&self, leaf: u32) -> (usize, usize) {
         let place = self.pairs.len() + leaf as usize;
         (place / 2, place % 2)
     }
 
     #[inline(always)]
     fn leaf_mut(&mut self, leaf: u32) -> &mut Entry {
-        let (pair, side) = self.place(leaf);
+        let (pair, side) = self.leaf_position(leaf);
         &mut self.pairs[pair].0[side]
     }
 
@@ -162,7 +162,7 @@ impl Tournament {
     /// Puts an entry into a leaf and plays its path.
     #[inline(never)]
     fn set_leaf(&mut self, leaf: u32, new: Entry) {
-        let (pair, side) = self.place(leaf);
+        let (pair, side) = self.leaf_position(leaf);
         self.play_all(Up { pair, side, least: new });
     }
 
