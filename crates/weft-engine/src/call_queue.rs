@@ -162,7 +162,7 @@ pub(crate) struct QueueSlot {
 }
 
 /// Why no call goes on.
-enum Stop {
+enum Blocked {
     /// No slot is free, or other workers have precedence.
     Full,
     /// The rate allows none before this time.
@@ -377,8 +377,8 @@ impl Engine {
         let (was_blocked, had_turn) = (worker_queue.is_blocked, worker_queue.turn.is_some());
         loop {
             let stop = worker_queue.dequeue_ready(nanos(now), &mut passed);
-            let is_full = matches!(stop, Some(Stop::Full));
-            until = if let Some(Stop::Until(at)) = stop { Some(at) } else { until };
+            let is_full = matches!(stop, Some(Blocked::Full));
+            until = if let Some(Blocked::Until(at)) = stop { Some(at) } else { until };
             // A slot that became free before other workers could see this one wait is found in the next round.
             if !worker_queue.update_wait(is_full) {
                 break;
@@ -563,7 +563,7 @@ impl WorkerQueue {
     }
 
     /// Dequeues calls as long as they may go on; returns why it stopped before the queue was empty.
-    fn dequeue_ready(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Stop> {
+    fn dequeue_ready(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Blocked> {
         while self.queue.counts().queued > 0 {
             if let Err(stop) = self.acquire_slot(now_ns) {
                 return Some(stop);
@@ -591,19 +591,19 @@ impl WorkerQueue {
     }
 
     /// Takes a slot, and the rate's allowance for one call.
-    fn acquire_slot(&self, now_ns: u64) -> Result<(), Stop> {
+    fn acquire_slot(&self, now_ns: u64) -> Result<(), Blocked> {
         let shared = &self.plan.shared;
         let next = shared.next_ns.load(Ordering::SeqCst);
         if self.plan.step_ns.is_some() && next > now_ns {
-            return Err(Stop::Until(next));
+            return Err(Blocked::Until(next));
         }
         if let Some(n) = self.plan.concurrency {
             if !self.is_its_turn(u64::from(n)) {
-                return Err(Stop::Full);
+                return Err(Blocked::Full);
             }
             let more = |taken| (taken < u64::from(n)).then_some(taken + 1);
             if shared.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err() {
-                return Err(Stop::Full);
+                return Err(Blocked::Full);
             }
         } else {
             shared.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -613,7 +613,7 @@ impl WorkerQueue {
             |next: u64| (next <= now_ns).then(|| next.max(now_ns.saturating_sub(CATCH_UP_NS)) + step_ns);
         shared.next_ns.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).map(drop).map_err(|next| {
             shared.in_flight.fetch_sub(1, Ordering::SeqCst);
-            Stop::Until(next)
+            Blocked::Until(next)
         })
     }
 
@@ -856,7 +856,7 @@ mod tests {
     fn serve(worker_queue: &mut WorkerQueue) -> usize {
         let mut passed = Vec::new();
         let stop = worker_queue.dequeue_ready(NOW, &mut passed);
-        worker_queue.update_wait(matches!(stop, Some(Stop::Full)));
+        worker_queue.update_wait(matches!(stop, Some(Blocked::Full)));
         passed.len()
     }
 

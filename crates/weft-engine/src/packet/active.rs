@@ -725,8 +725,10 @@ impl ActivePacketChain {
                 Err(unmet) => {
                     decided |= 1 << nth;
                     finds.matches[nth] = match unmet {
-                        Unmet::Malformed(check) => ChainMatch::Malformed { at, in_condition: true, check },
-                        Unmet::Fragment(present) => {
+                        ConditionError::Malformed(check) => {
+                            ChainMatch::Malformed { at, in_condition: true, check }
+                        }
+                        ConditionError::Fragment(present) => {
                             finds.present[nth] = present;
                             ChainMatch::Fragment { at, in_condition: true }
                         }
@@ -853,7 +855,7 @@ fn present_slot(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
 }
 
 /// Why a condition cannot be evaluated.
-enum Unmet {
+enum ConditionError {
     /// The frame breaks this check.
     Malformed(u32),
     /// A tunnel carries a fragment that must be tracked first; the present inputs of the frame.
@@ -869,10 +871,15 @@ static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), l
 impl Code {
     /// Parses a frame and tests whether it meets this condition. `Err`: malformed, or a tunnelled fragment that must
     /// be tracked first.
-    fn meets_condition(&self, mut cx: Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<bool, Unmet> {
-        self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
+    fn meets_condition(
+        &self,
+        mut cx: Cx<'_>,
+        batch: &ArrivedBatch<'_>,
+        nth: usize,
+    ) -> Result<bool, ConditionError> {
+        self.parse(&mut cx, batch, nth).map_err(ConditionError::Malformed)?;
         if self.carries_fragment(&cx, batch, nth) {
-            return Err(Unmet::Fragment(cx.present));
+            return Err(ConditionError::Fragment(cx.present));
         }
         let Some(request) = &self.request else { return Ok(true) };
         let mut cx = Cx { slots: cx.given, given: &mut [], ..cx };

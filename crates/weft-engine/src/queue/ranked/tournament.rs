@@ -24,7 +24,7 @@ impl Pair {
 }
 
 /// An entry on its way up, and the side of the pair that it goes to.
-struct Up {
+struct PathStep {
     pair: usize,
     side: usize,
     least: Entry,
@@ -163,13 +163,13 @@ impl Tournament {
     #[inline(never)]
     fn set_leaf(&mut self, leaf: u32, new: Entry) {
         let (pair, side) = self.leaf_position(leaf);
-        self.play_all(Up { pair, side, least: new });
+        self.play_all(PathStep { pair, side, least: new });
     }
 
     /// Plays the path of an entry to the top. Unrolled: in a loop the compiler uses branches, which cannot be
     /// predicted.
     #[inline(always)]
-    fn play_all(&mut self, up: Up) -> Option<Up> {
+    fn play_all(&mut self, up: PathStep) -> Option<PathStep> {
         let up = self.play_five(up)?;
         let up = self.play_five(up)?;
         let up = self.play_five(up)?;
@@ -178,7 +178,7 @@ impl Tournament {
 
     /// Plays five pairs of a path.
     #[inline(always)]
-    fn play_five(&mut self, up: Up) -> Option<Up> {
+    fn play_five(&mut self, up: PathStep) -> Option<PathStep> {
         let up = self.play(up)?;
         let up = self.play(up)?;
         let up = self.play(up)?;
@@ -188,7 +188,7 @@ impl Tournament {
 
     /// Puts an entry into a pair; returns what goes up from there, unless that is the first of all.
     #[inline(always)]
-    fn play(&mut self, Up { pair, side, least }: Up) -> Option<Up> {
+    fn play(&mut self, PathStep { pair, side, least }: PathStep) -> Option<PathStep> {
         let two = &mut self.pairs[pair].0;
         two[side] = least;
         let least = least.less(two[side ^ 1]);
@@ -196,7 +196,7 @@ impl Tournament {
             self.first = least;
             return None;
         }
-        Some(Up { pair: pair / 2, side: pair % 2, least })
+        Some(PathStep { pair: pair / 2, side: pair % 2, least })
     }
 
     /// Doubles the number of leaves.
