@@ -45,7 +45,8 @@ pub(crate) struct RouteMatch {
 }
 
 impl Engine {
-    /// The route of a call; matched once per header list.
+    /// Returns the route of a call: the first one of its listener whose methods and condition match. The result is
+    /// cached with the header list. An error says why no route fits.
     pub(crate) fn match_route(
         &mut self,
         now: Time,
@@ -84,6 +85,8 @@ impl Engine {
         Err(Refusal::NoRoute)
     }
 
+    /// Runs the condition chain of a route on the headers of a call. True if there is no condition, or if the chain
+    /// forwards.
     fn condition_holds(
         &mut self,
         now: Time,
@@ -136,6 +139,7 @@ impl Engine {
         }
     }
 
+    /// Adds the element counters of a retired chain to the totals that outlive its version.
     fn count_retired(&mut self, retired: &ActiveChain) {
         let program = &retired.chain.program;
         let at = self.retired.iter().position(|(name, _)| *name == program.name).unwrap_or_else(|| {
@@ -151,6 +155,7 @@ impl Engine {
         }
     }
 
+    /// Returns the counters of a running chain, by element.
     fn chain_stats(&self, active: &ActiveChain) -> ChainStats {
         let program = &active.chain.program;
         let counters = active.counters.borrow();
@@ -194,6 +199,7 @@ impl Engine {
 }
 
 impl ActivePlan {
+    /// Returns the active plan of an engine before its first plan: no routes, chains or clusters.
     pub(crate) fn empty() -> Self {
         Self {
             plan: Arc::new(Plan::default()),
@@ -205,7 +211,8 @@ impl ActivePlan {
         }
     }
 
-    /// The target of a REDIRECT or MIRROR. An address may be written in any form.
+    /// Finds the pool of the cluster that a REDIRECT or MIRROR names, or the endpoint and its pool. An address may be
+    /// written in any form. None if the name is unknown.
     pub(crate) fn target(&self, name: &[u8]) -> Option<(Rc<Pool>, Option<EndpointKey>)> {
         let as_address = || {
             let address: Address = core::str::from_utf8(name).ok()?.parse().ok()?;
@@ -214,8 +221,8 @@ impl ActivePlan {
         self.targets.get(name).or_else(as_address).cloned()
     }
 
-    /// The cached route of this header list under this plan. It depends only on the list and its connection, and
-    /// connections do not share lists.
+    /// Returns the cached route of this header list under this plan. It depends only on the list and its connection,
+    /// and connections do not share lists.
     pub(crate) fn cached_route(&self, headers: &Headers) -> Option<RouteMatch> {
         let tag = headers.tag.get();
         if (tag >> 32) as u32 != self.id {
@@ -294,6 +301,7 @@ impl ActiveChain {
         active
     }
 
+    /// Creates a worker's instance of a chain, with its own counters and state.
     fn new(chain: &Arc<Chain>, next: Option<Rc<ActiveFilter>>, worker: usize) -> Self {
         let n = chain.program.elements.len();
         Self {

@@ -1,4 +1,4 @@
-//! Open calls.
+//! The state of an open call: its caller, its chain, its upstream, and the data held in both directions.
 
 use crate::call_queue::QueueSlot;
 use crate::conn::ConnKey;
@@ -20,7 +20,7 @@ pub(crate) type CallKey = Key<Call>;
 
 /// A stream of a connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Leg {
+pub(crate) struct StreamRef {
     pub(crate) conn: ConnKey,
     pub(crate) stream: StreamId,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Leg {
 #[derive(Clone, Copy)]
 pub(crate) enum Caller {
     /// A client, on a stream.
-    Stream(Leg),
+    Stream(StreamRef),
     /// A filter of another call: this is one of its tries.
     Filter(CallKey),
     /// None: the client has left, or never waited for a result. It is a mirrored or a detached call.
@@ -43,7 +43,7 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// The client's address. It outlives the client's connection, so that CLOSE always sees it.
     pub(crate) peer: Rc<str>,
-    pub(crate) up: Option<Leg>,
+    pub(crate) up: Option<StreamRef>,
     /// Its state at the filter behind its chain, once it has reached that.
     pub(crate) filtered: Option<Box<FilteredCall>>,
     pub(crate) pool: Rc<Pool>,
@@ -171,7 +171,7 @@ pub(crate) enum HeldItem {
 }
 
 impl Call {
-    /// A new call without a client, a chain and an upstream.
+    /// Creates a call that has no client, no chain and no upstream yet.
     pub(crate) fn new(
         id: u64,
         began: Time,
@@ -221,10 +221,10 @@ impl Call {
         }
     }
 
-    /// The client's stream.
-    pub(crate) fn down(&self) -> Option<Leg> {
+    /// Returns the client's stream. None for a try, or for a call without its caller.
+    pub(crate) fn down(&self) -> Option<StreamRef> {
         match self.caller {
-            Caller::Stream(leg) => Some(leg),
+            Caller::Stream(stream_ref) => Some(stream_ref),
             Caller::Filter(_) | Caller::Detached => None,
         }
     }
@@ -261,6 +261,7 @@ impl Call {
 }
 
 impl Flow {
+    /// Creates the state of one direction, whose messages have at most `message_bytes_max` bytes.
     pub(crate) fn new(message_bytes_max: u32) -> Self {
         Self {
             deframer: Deframer::new(message_bytes_max),
@@ -278,8 +279,8 @@ impl Flow {
         self.is_ended && self.index == 0 && self.held.is_empty() && self.deframer.is_empty() && self.owed == 0
     }
 
-    /// The known length: held bytes, and the length in the prefix of the first message. None before that has arrived.
-    /// Nothing may have left yet.
+    /// Returns the known length of the data: the larger of the held bytes and the length in the prefix of the first
+    /// message. None before that prefix has arrived. Call this only while nothing has left.
     pub(crate) fn bytes_known(&self) -> Option<u64> {
         let data = self.held.iter().filter_map(|held| match &held.what {
             HeldItem::Data(bytes, _) => Some(bytes),

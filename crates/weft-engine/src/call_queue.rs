@@ -162,7 +162,7 @@ pub(crate) struct QueueSlot {
 }
 
 /// Why no call goes on.
-enum Stop {
+enum Blocked {
     /// No slot is free, or other workers have precedence.
     Full,
     /// The rate allows none before this time.
@@ -240,7 +240,7 @@ impl Engine {
             worker_queue.update_wait(false);
             let slot = worker_queue.plan.of.slot_index();
             for (packet, _) in worker_queue.queue.take_all() {
-                if let Some(call) = worker_queue.take(packet.handle) {
+                if let Some(call) = worker_queue.take_call(packet.handle) {
                     self.call_mut(call).queue_slots[slot] = None;
                     self.pending.push_back(DeferredAction::Pass(call));
                 }
@@ -248,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// The queue of a call's listener, if it has one.
+    /// Returns the queue of the listener at which a call arrived, if the listener has one.
     pub(crate) fn queue_of_listener(&self, key: CallKey) -> Option<u32> {
         if self.queues_of_listeners.is_empty() {
             return None;
@@ -283,7 +283,8 @@ impl Engine {
         weighed != LengthProbe::Done
     }
 
-    /// More of a request has arrived.
+    /// Dispatches a call that waits to learn its request's length, once that length is known. Call this after more of
+    /// the request has arrived.
     pub(crate) fn probe_length_again(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get(key) else { return };
         let is_known =
@@ -307,15 +308,15 @@ impl Engine {
         worker_queue.counts.arrived += 1;
         worker_queue.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
         self.call_mut(key).queue_slots[slot] = Some(QueueSlot { queue_id: id, waits: Some(handle) });
-        self.pump(now, id, Some(key), false);
+        self.release_calls(now, id, Some(key), false);
         self.call_mut(key).queue_slots[slot].is_some_and(|at| at.waits.is_none())
     }
 
-    /// A call is over: frees its slot, or removes it from the queue.
+    /// Frees the slot of a call that is over, or removes the call from the queue if it still waits.
     pub(crate) fn leave_call_queue(&mut self, now: Time, at: QueueSlot) {
         let Some(worker_queue) = self.call_queues.get_mut(&at.queue_id) else { return };
         match at.waits {
-            Some(handle) => worker_queue.leave(handle, nanos(now)),
+            Some(handle) => worker_queue.forget_call(handle, nanos(now)),
             None => {
                 worker_queue.n_own -= 1;
                 worker_queue.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -326,22 +327,22 @@ impl Engine {
 
     /// Calls may go on again.
     pub(crate) fn call_queue_resumed(&mut self, now: Time, id: u32) {
-        self.pump(now, id, None, true);
+        self.release_calls(now, id, None, true);
     }
 
-    /// A timer of a call queue or of its program has fired.
+    /// Runs the due timers of a call queue and of its program, and releases the calls that may go on.
     pub(crate) fn call_queue_timeout(&mut self, now: Time, id: u32) {
         let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
         worker_queue.timer = None;
-        worker_queue.note(nanos(now), &QueueEvent::Timeout);
+        worker_queue.record_event(nanos(now), &QueueEvent::Timeout);
         worker_queue.queue.handle_timeout(nanos(now));
-        self.pump(now, id, None, false);
+        self.release_calls(now, id, None, false);
     }
 
     /// Another worker has freed a slot.
     pub(crate) fn wake_call_queues(&mut self, now: Time) {
         let all: Vec<u32> = self.call_queues.keys().copied().collect();
-        all.into_iter().for_each(|id| self.pump(now, id, None, false));
+        all.into_iter().for_each(|id| self.release_calls(now, id, None, false));
     }
 
     /// Continues with a call that has left its queue.
@@ -355,9 +356,10 @@ impl Engine {
     pub(crate) fn drop_queued_call(&mut self, now: Time, key: CallKey, name: Rc<str>, line: u32) {
         let text = format!("link `{name}`: line {line} of its queue drops the call").into_bytes();
         let answer = Answer::Text(text);
-        self.end(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
+        self.end_call(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
     }
 
+    /// Returns the counters of all call queues of the current plan on this worker.
     pub(crate) fn call_queue_stats(&self) -> Vec<CallQueueStats> {
         let plan = &self.active.plan;
         let of = |worker_queue: &WorkerQueue| match worker_queue.plan.of {
@@ -369,14 +371,14 @@ impl Engine {
 
     /// Releases the calls that may go on. `entering` is reported by its state, others later. `freed`: this worker has a
     /// free slot.
-    fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
+    fn release_calls(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
         let Some(worker_queue) = self.call_queues.get_mut(&id) else { return };
         let (mut until, mut passed) = (None, core::mem::take(&mut worker_queue.passed));
         let (was_blocked, had_turn) = (worker_queue.is_blocked, worker_queue.turn.is_some());
         loop {
-            let stop = worker_queue.serve(nanos(now), &mut passed);
-            let is_full = matches!(stop, Some(Stop::Full));
-            until = if let Some(Stop::Until(at)) = stop { Some(at) } else { until };
+            let stop = worker_queue.dequeue_ready(nanos(now), &mut passed);
+            let is_full = matches!(stop, Some(Blocked::Full));
+            until = if let Some(Blocked::Until(at)) = stop { Some(at) } else { until };
             // A slot that became free before other workers could see this one wait is found in the next round.
             if !worker_queue.update_wait(is_full) {
                 break;
@@ -413,7 +415,8 @@ impl Engine {
         worker_queue.passed = passed;
     }
 
-    /// The queue's view of a call.
+    /// Describes a call as a packet for its queue program: hashes of flow, peer and method, its class, known length
+    /// and deadline.
     fn describe_call(&self, now: Time, key: CallKey, id: u32) -> Packet {
         let plan = &self.call_queues[&id].plan;
         let call = self.calls.get(key).expect("the caller has the call");
@@ -481,6 +484,7 @@ impl CallQueueStats {
 }
 
 impl WorkerQueue {
+    /// Creates the worker's side of a call queue, empty.
     fn new(plan: &Arc<CallQueue>, now: Time, seed: u64) -> Self {
         Self {
             plan: Arc::clone(plan),
@@ -522,7 +526,7 @@ impl WorkerQueue {
             self.lines.set_text(&plan.program, &plan.written);
         }
         self.swap_kept += self.queue.counts().queued.saturating_sub(self.n_left);
-        self.note(nanos(now), &QueueEvent::Rate(bits_of(plan)));
+        self.record_event(nanos(now), &QueueEvent::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
         self.plan = Arc::clone(plan);
     }
@@ -531,12 +535,14 @@ impl WorkerQueue {
         self.plan.program.fields.contains(&Field::Remaining)
     }
 
-    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+    /// Adds an operation to the recording of the queue, if there is one.
+    fn record_event(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now_ns, event);
         }
     }
 
+    /// Enqueues a call, described as a packet, and records the operation.
     fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.entered(packet, now_ns);
@@ -544,8 +550,9 @@ impl WorkerQueue {
         self.queue.enqueue(packet, now_ns);
     }
 
-    /// A call leaves before its turn.
-    fn leave(&mut self, handle: u32, now_ns: u64) {
+    /// Forgets a call that leaves before its turn. Its packet stays in the queue until its turn, or until
+    /// [`Self::remove_ended`].
+    fn forget_call(&mut self, handle: u32, now_ns: u64) {
         self.calls[handle as usize] = None;
         self.counts.taken += 1;
         self.n_left += 1;
@@ -556,17 +563,17 @@ impl WorkerQueue {
     }
 
     /// Dequeues calls as long as they may go on; returns why it stopped before the queue was empty.
-    fn serve(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Stop> {
+    fn dequeue_ready(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Blocked> {
         while self.queue.counts().queued > 0 {
             if let Err(stop) = self.acquire_slot(now_ns) {
                 return Some(stop);
             }
-            self.note(now_ns, &QueueEvent::Dequeue);
+            self.record_event(now_ns, &QueueEvent::Dequeue);
             let Some(sent) = self.queue.dequeue(now_ns) else {
                 self.release_slot();
                 return None;
             };
-            match self.take(sent.handle) {
+            match self.take_call(sent.handle) {
                 Some(call) => {
                     self.n_own += 1;
                     self.counts.sent += 1;
@@ -584,19 +591,19 @@ impl WorkerQueue {
     }
 
     /// Takes a slot, and the rate's allowance for one call.
-    fn acquire_slot(&self, now_ns: u64) -> Result<(), Stop> {
+    fn acquire_slot(&self, now_ns: u64) -> Result<(), Blocked> {
         let shared = &self.plan.shared;
         let next = shared.next_ns.load(Ordering::SeqCst);
         if self.plan.step_ns.is_some() && next > now_ns {
-            return Err(Stop::Until(next));
+            return Err(Blocked::Until(next));
         }
         if let Some(n) = self.plan.concurrency {
             if !self.is_its_turn(u64::from(n)) {
-                return Err(Stop::Full);
+                return Err(Blocked::Full);
             }
             let more = |taken| (taken < u64::from(n)).then_some(taken + 1);
             if shared.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err() {
-                return Err(Stop::Full);
+                return Err(Blocked::Full);
             }
         } else {
             shared.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -606,7 +613,7 @@ impl WorkerQueue {
             |next: u64| (next <= now_ns).then(|| next.max(now_ns.saturating_sub(CATCH_UP_NS)) + step_ns);
         shared.next_ns.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).map(drop).map_err(|next| {
             shared.in_flight.fetch_sub(1, Ordering::SeqCst);
-            Stop::Until(next)
+            Blocked::Until(next)
         })
     }
 
@@ -662,6 +669,7 @@ impl WorkerQueue {
         others > 0 && self.plan.concurrency.is_some_and(is_free)
     }
 
+    /// Stores a call and returns the handle that names it in the queue.
     fn store(&mut self, call: CallKey) -> u32 {
         match self.free.pop() {
             Some(handle) => {
@@ -675,15 +683,15 @@ impl WorkerQueue {
         }
     }
 
-    fn take(&mut self, handle: u64) -> Option<CallKey> {
+    fn take_call(&mut self, handle: u64) -> Option<CallKey> {
         self.free.push(handle as u32);
         self.calls[handle as usize].take()
     }
 
-    /// The next call that the queue dropped.
+    /// Returns the next call that the queue has dropped; skips calls that had left before.
     fn next_dropped(&mut self) -> Option<(CallKey, Dropped)> {
         while let Some(dropped) = self.queue.poll_dropped() {
-            let Some(call) = self.take(dropped.handle) else {
+            let Some(call) = self.take_call(dropped.handle) else {
                 self.n_left -= 1;
                 continue;
             };
@@ -723,6 +731,7 @@ impl WorkerQueue {
         packets
     }
 
+    /// Returns the counters of this queue on this worker; `of` is the name of its listener or cluster.
     fn stats(&self, of: String) -> CallQueueStats {
         let of_queue = self.queue.counts();
         let queued = of_queue.queued.saturating_sub(self.n_left);
@@ -754,6 +763,7 @@ fn nanos(time: Time) -> u64 {
     time.0.max(0) as u64
 }
 
+/// Creates an empty queue for a plan, with its rate set and its partitions tallied.
 fn queue_of(plan: &CallQueue, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(Arc::clone(&plan.program), Arc::clone(&plan.code), nanos(now), seed);
     queue.set_rate(bits_of(plan));
@@ -845,8 +855,8 @@ mod tests {
     /// Releases the calls that may go on; returns their number.
     fn serve(worker_queue: &mut WorkerQueue) -> usize {
         let mut passed = Vec::new();
-        let stop = worker_queue.serve(NOW, &mut passed);
-        worker_queue.update_wait(matches!(stop, Some(Stop::Full)));
+        let stop = worker_queue.dequeue_ready(NOW, &mut passed);
+        worker_queue.update_wait(matches!(stop, Some(Blocked::Full)));
         passed.len()
     }
 

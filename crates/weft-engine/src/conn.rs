@@ -1,4 +1,4 @@
-//! The connections of an engine.
+//! The state of a connection: its HTTP/2 session, its streams and their calls, and its lifetime limits.
 
 use crate::call::CallKey;
 use crate::pool::{DownReason, EndpointKey};
@@ -37,7 +37,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// What it means for the endpoint; None if the connection ended in good order.
+    /// Returns what the end of a connection means for its endpoint. None if the connection ended in good order.
     pub(crate) fn why_down(self) -> Option<DownReason> {
         match self {
             Self::Eof => None,
@@ -99,8 +99,8 @@ impl Life {
         Self { opened, idle_since: Some(opened), aged_at: None }
     }
 
-    /// The next action and its time. `spread` in 0..=2000 varies the age by 10 %, so that connections that were made
-    /// together do not leave together.
+    /// Returns the time and the kind of the next step at the end of a connection's life. `spread` in 0..=2000 varies
+    /// the age by 10 %, so that connections that were made together do not leave together.
     pub(crate) fn next_end(&self, limits: &LifeLimits, spread: u64) -> Option<(Time, LifeEnd)> {
         if let Some(aged_at) = self.aged_at {
             return limits.age_grace.map(|grace| (aged_at + grace, LifeEnd::Cut));
@@ -128,6 +128,7 @@ pub(crate) enum Side {
 }
 
 impl Conn {
+    /// Creates the record of a new connection.
     pub(crate) fn new(now: Time, h2: Connection, side: Side) -> Self {
         Self {
             h2,

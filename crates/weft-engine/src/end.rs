@@ -1,6 +1,6 @@
-//! The end of a call: each call has exactly one.
+//! Ends calls: runs CLOSE, answers the client and releases what the call holds. Each call ends exactly once.
 
-use crate::call::{CallKey, Caller, Leg};
+use crate::call::{CallKey, Caller, StreamRef};
 use crate::engine::Engine;
 use crate::headers::{Form, status_of};
 use crate::verdict::Tuple;
@@ -39,6 +39,7 @@ pub(crate) enum Answer {
 }
 
 impl Engine {
+    /// Ends a call whose deadline has passed. If the call is a try of a filter, the timeout is TIMEOUT TRY.
     pub(crate) fn deadline_passed(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.deadline = None;
@@ -50,9 +51,10 @@ impl Engine {
             self.calls.get(outer).and_then(|outer| Some(Rc::clone(&outer.filtered.as_ref()?.filter.name)));
         let name = by.as_deref().unwrap_or_default();
         let answer = Answer::Text(format!("filter `{name}`: a try has taken too long").into_bytes());
-        self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by });
+        self.end_call(now, key, End::Here { status: Status::DeadlineExceeded, answer, by });
     }
 
+    /// Ends a call whose byte stream is not a sequence of gRPC messages, and counts it as refused.
     pub(crate) fn message_fault(&mut self, now: Time, key: CallKey, error: MessageError) {
         let status = match error {
             MessageError::TooLong { .. } => Status::ResourceExhausted,
@@ -64,11 +66,11 @@ impl Engine {
 
     pub(crate) fn end_here(&mut self, now: Time, key: CallKey, status: Status, text: &str) {
         let answer = Answer::Text(text.as_bytes().to_vec());
-        self.end(now, key, End::Here { status, answer, by: None });
+        self.end_call(now, key, End::Here { status, answer, by: None });
     }
 
     /// Ends a call: runs CLOSE of the opened elements, sends the last bytes to the client, and releases its resources.
-    pub(crate) fn end(&mut self, now: Time, key: CallKey, end: End) {
+    pub(crate) fn end_call(&mut self, now: Time, key: CallKey, end: End) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let status = end.status();
         let by = end.ended_by().cloned();
@@ -81,7 +83,7 @@ impl Engine {
         let (reply, mut last) = match end {
             End::Server { trailers, .. } => (None, Some(trailers)),
             End::Here { answer: Answer::Text(text), .. } => {
-                (None, Some(self.responses.end(form, status, &text)))
+                (None, Some(self.responses.end_headers(form, status, &text)))
             }
             End::Here { answer: Answer::Edited(builders), .. } => {
                 let (only, trailers) = *builders;
@@ -89,10 +91,10 @@ impl Engine {
                 (None, Some(builder.build()))
             }
             End::Here { answer: Answer::Reply(message), .. } => {
-                (Some(message), Some(self.responses.end(Form::Trailers, Status::Ok, b"")))
+                (Some(message), Some(self.responses.end_headers(Form::Trailers, Status::Ok, b"")))
             }
             End::Refused if form == Form::Trailers => {
-                (None, Some(self.responses.end(form, status, b"the server has refused the stream")))
+                (None, Some(self.responses.end_headers(form, status, b"the server has refused the stream")))
             }
             End::Refused => {
                 reset = ErrorCode::RefusedStream;
@@ -140,7 +142,7 @@ impl Engine {
         &mut self,
         now: Time,
         key: CallKey,
-        down: Leg,
+        down: StreamRef,
         reply: Option<Vec<u8>>,
         last: Option<Rc<Headers>>,
         reset: ErrorCode,
@@ -149,7 +151,7 @@ impl Engine {
             let headers = self.responses.response();
             self.call_mut(key).response_headers = Some(headers);
             self.send_response_headers(now, key);
-            self.write(down, &[], &message, false);
+            self.write_stream(down, &[], &message, false);
         } else if last.as_ref().is_some_and(|l| l.status().is_none()) {
             // Response headers were held for a message that did not arrive.
             self.send_response_headers(now, key);
@@ -224,6 +226,7 @@ impl Engine {
 }
 
 impl End {
+    /// Returns the status that the client sees, or the one that stands for an end without an answer.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Server { trailers, .. } => status_of(trailers),
@@ -233,6 +236,7 @@ impl End {
         }
     }
 
+    /// Returns the trailers of the server, if the server ended the call.
     pub(crate) fn trailers(&self) -> Option<&Rc<Headers>> {
         match self {
             Self::Server { trailers, .. } => Some(trailers),
@@ -240,7 +244,7 @@ impl End {
         }
     }
 
-    /// The element or the filter that ended the call.
+    /// Returns the element or the filter that ended the call. None if neither did.
     pub(crate) fn ended_by(&self) -> Option<&Rc<str>> {
         match self {
             Self::Server { by, .. } | Self::Here { by, .. } => by.as_ref(),

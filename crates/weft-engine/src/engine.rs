@@ -316,10 +316,12 @@ impl Engine {
     /// Drains the clients of listeners that are gone.
     fn remove_listeners(&mut self, now: Time) {
         let plan = Arc::clone(&self.active.plan);
-        self.go_away(now, |listener| plan.listener(listener).is_none());
+        self.drain_clients(now, |listener| plan.listener(listener).is_none());
     }
 
-    fn go_away(&mut self, now: Time, is_gone: impl Fn(&str) -> bool) {
+    /// Drains the client connections of all listeners whose name satisfies `is_gone`: sends GOAWAY, and closes each
+    /// after its last call.
+    fn drain_clients(&mut self, now: Time, is_gone: impl Fn(&str) -> bool) {
         let is_meant = |c: &Conn| matches!(&c.side, Side::Downstream { listener, .. } if is_gone(listener));
         let keys: Vec<_> = self.conns.iter().filter(|(_, c)| is_meant(c)).map(|(k, _)| k).collect();
         for key in keys {
@@ -369,7 +371,8 @@ impl Engine {
         self.after_change(conn.into());
     }
 
-    /// Takes all of the bytes that have arrived.
+    /// Reads the bytes that have arrived on a connection, all of them, and handles their events. The start of an
+    /// incomplete frame is kept until the rest arrives.
     pub fn handle_input(&mut self, now: Time, conn: ConnId, input: &[u8]) {
         self.now = now;
         let key = conn.into();
@@ -424,7 +427,7 @@ impl Engine {
         self.conns.get(conn.into()).map_or(&[], |c| c.h2.output())
     }
 
-    /// The driver has written that many bytes of the output.
+    /// Removes the first `n` bytes of a connection's output, which the driver has written.
     pub fn advance_output(&mut self, conn: ConnId, n: usize) {
         let key = conn.into();
         let Some(state) = self.conns.get_mut(key) else { return };
@@ -436,7 +439,8 @@ impl Engine {
         }
     }
 
-    /// The next connection with new output. Write [`Engine::output`], and again whenever the connection accepts more.
+    /// Returns the next connection with new output. Write [`Engine::output`], and again whenever the connection
+    /// accepts more.
     pub fn poll_output(&mut self) -> Option<ConnId> {
         while let Some(key) = self.dirty.pop_front() {
             if let Some(conn) = self.conns.get_mut(key) {
@@ -481,14 +485,14 @@ impl Engine {
 
     /// Drains a listener: its clients get a GOAWAY and finish their open calls.
     pub fn drain_listener(&mut self, now: Time, name: &str) {
-        self.go_away(now, |listener| listener == name);
+        self.drain_clients(now, |listener| listener == name);
     }
 
     /// Starts to close: each connection finishes its open calls and closes, and no further connection is accepted. It
     /// is done when [`Engine::clients_open`] is 0.
     pub fn close_gracefully(&mut self, now: Time) {
         self.is_stopping = true;
-        self.go_away(now, |_| true);
+        self.drain_clients(now, |_| true);
     }
 
     /// Ends what [`Engine::close_gracefully`] has left: calls with UNAVAILABLE, through their chains, and connections
@@ -546,6 +550,7 @@ impl Engine {
         &self.retired
     }
 
+    /// Handles a timer that has fired. Ignores the EVERY and TIMEOUT timers of earlier plans.
     fn handle_timer(&mut self, now: Time, timer: Timer) {
         match timer {
             Timer::Conn(key) => self.conn_timeout(now, key),
@@ -625,6 +630,7 @@ impl Engine {
         }
     }
 
+    /// Sets the timers of the current plan: EVERY, and the checks for TIMEOUT and EVICT.
     fn set_every_timers(&mut self, now: Time) {
         let active = Rc::clone(&self.active);
         for (chain, active_chain) in active.chains.iter().enumerate() {
@@ -641,7 +647,7 @@ impl Engine {
         }
     }
 
-    /// Runs tasks that are not urgent.
+    /// Runs periodic tasks that are not urgent: sweeps tables, checks memory limits, and retires old plans and pools.
     fn housekeeping(&mut self, now: Time) {
         self.sweep_tables(now);
         self.watch_memory(now);
@@ -649,6 +655,7 @@ impl Engine {
         self.retire_pools(now);
     }
 
+    /// Removes expired rows from the tables of all chains, a few rows of each per call.
     fn sweep_tables(&self, now: Time) {
         // The parts of a chain have the same tables.
         for active in self.active.chains.iter().filter(|active| active.chain.part == 0) {
@@ -665,7 +672,7 @@ fn has_other_options(old: &Plan, new: &Plan) -> bool {
         || clusters.any(|(options, at)| at.is_none_or(|at| new.clusters[at].options != *options))
 }
 
-/// The limits of connections from clients of a listener.
+/// Returns the HTTP/2 limits of connections from clients of a listener.
 fn downstream_config(config: &Config, options: &ListenerOptions) -> http2::Config {
     http2::Config {
         max_concurrent_streams: options.streams_max,
@@ -681,7 +688,7 @@ fn downstream_config(config: &Config, options: &ListenerOptions) -> http2::Confi
     }
 }
 
-/// The limits of connections to servers of a cluster.
+/// Returns the HTTP/2 limits of connections to servers of a cluster.
 pub(crate) fn upstream_config(config: &Config, options: &ClusterOptions) -> http2::Config {
     http2::Config {
         max_concurrent_streams: options.streams_max,

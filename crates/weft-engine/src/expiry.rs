@@ -1,4 +1,4 @@
-//! Rows that have expired or were evicted: common to the engines for calls and for packets.
+//! Finds rows that have expired or were evicted, for the timeouts of the engines for calls and for packets.
 
 use crate::timers::TICK_NS;
 use weft_core::abi::State;
@@ -30,7 +30,7 @@ pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bo
     }
 }
 
-/// The period of checks for rows that have left a table in this way.
+/// Returns the period of checks for rows that have left a table for this reason.
 pub(crate) fn removal_interval(why: RemovalReason) -> Interval {
     match why {
         RemovalReason::Expired => SWEEP_EVERY,
@@ -43,8 +43,8 @@ pub(crate) fn next_removal_interval(why: RemovalReason, is_more: bool) -> Interv
     if is_more { EXPIRE_AGAIN } else { removal_interval(why) }
 }
 
-/// When a check that is due at `look`, and periodically from then on, first finds a row. None: not before a row is
-/// inserted or evicted.
+/// Returns when a periodic check, which is next due at `look`, first finds a row. None: not before a row is inserted
+/// or evicted.
 pub(crate) fn next_removal((table, why): (&Table, RemovalReason), look: Time) -> Option<Time> {
     let at = table.next_removal(why)?;
     let missed = at.0.saturating_sub(look.0).max(0) as u64;

@@ -1,4 +1,4 @@
-//! The header lists that the engine itself makes: answers that do not come from a server.
+//! Builds the header lists that the engine itself sends, and adapts those that it forwards.
 
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -30,8 +30,8 @@ pub(crate) enum Form {
 }
 
 impl ResponseCache {
-    /// The trailers of a call with this status and message.
-    pub(crate) fn end(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
+    /// Returns the trailers of a call with this status and message.
+    pub(crate) fn end_headers(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
         let key = (form, status, message.to_vec());
         if let Some(kept) = self.kept.get(&key) {
             return Rc::clone(kept);
@@ -46,15 +46,15 @@ impl ResponseCache {
 
     /// The headers of a response that the engine makes.
     pub(crate) fn response(&mut self) -> Rc<Headers> {
-        Rc::clone(self.response.get_or_insert_with(|| begin(HeadersBuilder::new()).build()))
+        Rc::clone(self.response.get_or_insert_with(|| begin_response(HeadersBuilder::new()).build()))
     }
 }
 
-/// As [`ResponseCache::end`], as a builder.
+/// Builds the trailers of [`ResponseCache::end_headers`] as a builder, so that headers can be added.
 pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> HeadersBuilder {
     let mut builder = HeadersBuilder::new();
     if form == Form::TrailersOnly {
-        builder = begin(builder);
+        builder = begin_response(builder);
     }
     push(&mut builder, b"grpc-status", status.code().to_string().as_bytes());
     if !message.is_empty() {
@@ -65,14 +65,14 @@ pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> Headers
     builder
 }
 
-/// The answer to a request that is not gRPC.
+/// Returns the answer to a request that is not gRPC: this HTTP status.
 pub(crate) fn not_grpc(status: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::new();
     push(&mut builder, b":status", status);
     builder.build()
 }
 
-/// A copy of a header list with this header added or replaced.
+/// Copies a header list with this header added or replaced.
 pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::from_headers(headers);
     // Names and values that this node makes are valid.
@@ -80,14 +80,15 @@ pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<He
     builder.build()
 }
 
-/// A copy of a header list without this header.
+/// Copies a header list without this header.
 pub(crate) fn without_header(headers: &Headers, name: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::from_headers(headers);
     builder.remove(name);
     builder.build()
 }
 
-/// The list to forward: without the content length, since a chain may change the body and this node may end it.
+/// Returns the list to forward: without the content length, since a chain may change the body and this node may end
+/// it.
 pub(crate) fn to_forward(headers: &Rc<Headers>) -> Rc<Headers> {
     match headers.content_length() {
         None => Rc::clone(headers),
@@ -98,8 +99,8 @@ pub(crate) fn to_forward(headers: &Rc<Headers>) -> Rc<Headers> {
 /// The tag of header lists whose offer was checked.
 const IS_READABLE: u64 = 1;
 
-/// The encodings to offer in place of the peer's own: those that this node can read, so that a chain can read the
-/// messages. None if the peer offers no others.
+/// Returns a copy of a list that offers only those encodings of its peer that this node can read, so that a chain can
+/// read the messages. None if the peer offers no others.
 pub(crate) fn narrowed_offer(headers: &Headers) -> Option<Rc<Headers>> {
     let narrowed = narrow_encodings(headers.get(ACCEPT_ENCODING)?)?;
     // An empty list was absent.
@@ -109,7 +110,7 @@ pub(crate) fn narrowed_offer(headers: &Headers) -> Option<Rc<Headers>> {
     })
 }
 
-/// A server's header list, with its offer [narrowed](narrowed_offer). Repeated lists are checked once.
+/// Returns a server's header list with its offer [narrowed](narrowed_offer). Repeated lists are checked once.
 pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
     if headers.tag.get() == IS_READABLE {
         return headers;
@@ -120,7 +121,8 @@ pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
     })
 }
 
-fn begin(mut builder: HeadersBuilder) -> HeadersBuilder {
+/// Adds the headers that every gRPC response starts with: the HTTP status and the content type.
+fn begin_response(mut builder: HeadersBuilder) -> HeadersBuilder {
     push(&mut builder, b":status", b"200");
     push(&mut builder, b"content-type", b"application/grpc");
     builder
@@ -130,7 +132,8 @@ fn push(builder: &mut HeadersBuilder, name: &[u8], value: &[u8]) {
     builder.push(name, value).expect("these names and values are valid in HTTP/2");
 }
 
-/// The error of a response that is not gRPC: what a server or proxy meant by its headers.
+/// Returns the gRPC status and message for a response that is not gRPC: what the HTTP status of a server or proxy
+/// means. None if it is gRPC.
 pub(crate) fn fault_of(headers: &Headers) -> Option<(Status, String)> {
     let http = headers.status().unwrap_or(0);
     if http != 200 {

@@ -1,6 +1,6 @@
-//! HTTP/2 connections: events of their frames, their end, and the flow-control credit of senders.
+//! Drives HTTP/2 connections: handles the events of their frames, their end, and the flow-control credit of senders.
 
-use crate::call::{Call, CallKey, Caller, Leg};
+use crate::call::{Call, CallKey, Caller, StreamRef};
 use crate::conn::{Conn, ConnKey, LifeEnd, LifeLimits, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::FilteredCall;
@@ -15,7 +15,7 @@ const LINGER_TIME: Interval = Interval::from_secs(1);
 const PONG_DELAY_MAX: Interval = Interval::from_millis(1);
 
 impl Engine {
-    /// Takes whole frames from `input`; returns the number of their bytes.
+    /// Reads whole frames from `input` and handles their events; returns the number of bytes read.
     pub(crate) fn take_input(&mut self, now: Time, key: ConnKey, input: &[u8]) -> usize {
         let mut taken = 0;
         // Continues after all bytes are taken: one frame can make several events.
@@ -42,6 +42,7 @@ impl Engine {
         taken
     }
 
+    /// Handles an HTTP/2 event: passes it to the call of its stream, or begins a call.
     fn handle_event(&mut self, now: Time, key: ConnKey, event: Event<'_>) {
         let Some(conn) = self.conns.get(key) else { return };
         let is_downstream = conn.is_downstream();
@@ -109,7 +110,7 @@ impl Engine {
         let upstream = self.upstream_of(key);
         if let Some(endpoint) = upstream {
             self.forget_conn(endpoint, key);
-            self.note_failure(now, endpoint, DownReason::Fault(fault));
+            self.record_failure(now, endpoint, DownReason::Fault(fault));
         }
         self.close(now, key);
         if let Some(endpoint) = upstream {
@@ -135,7 +136,7 @@ impl Engine {
         self.timers.set(now + LINGER_TIME, Timer::Linger { conn: key, left });
     }
 
-    /// The time of a closing connection is over. It gets more while its peer reads.
+    /// Closes a connection whose linger time is over. It gets more time while its peer reads.
     pub(crate) fn linger_timeout(&mut self, now: Time, key: ConnKey, left: usize) {
         let Some(conn) = self.conns.get(key) else { return };
         if conn.h2.output().len() < left {
@@ -166,7 +167,7 @@ impl Engine {
             let is_noted = self.conns.get(key).is_none_or(|conn| conn.fault.is_some());
             let why = why.or((!was_ready).then_some(DownReason::Lost));
             if let Some(why) = why.filter(|_| !is_noted) {
-                self.note_failure(now, endpoint, why);
+                self.record_failure(now, endpoint, why);
             }
         }
         self.end_calls_of(now, key);
@@ -195,6 +196,7 @@ impl Engine {
         }
     }
 
+    /// Ends all calls with a stream on a connection that is gone, in order of their streams.
     fn end_calls_of(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let (is_downstream, fault) = (conn.is_downstream(), conn.fault);
@@ -209,9 +211,9 @@ impl Engine {
         }
     }
 
-    /// Call this after work on a connection: it may have output, and another timeout.
+    /// Schedules the output and the timer of a connection. Call this after work on a connection.
     pub(crate) fn after_change(&mut self, key: ConnKey) {
-        self.note_output(key, false);
+        self.schedule_output(key, false);
         let now = self.now;
         let Some(conn) = self.conns.get_mut(key) else { return };
         let is_idle = conn.streams.is_empty();
@@ -236,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// The next end of a phase of a connection's life.
+    /// Returns the time and the kind of the next event in a connection's life, such as its maximum age.
     fn life_end(&self, key: ConnKey) -> Option<(Time, LifeEnd)> {
         let conn = self.conns.get(key).filter(|conn| !conn.is_closing)?;
         let limits = match &conn.side {
@@ -259,8 +261,8 @@ impl Engine {
         conn.life.next_end(&limits, hash::stream(self.config.seed, "connection age", key.to_bits()) % 2001)
     }
 
-    /// A connection is idle or old: it takes no further calls.
-    fn leave(&mut self, now: Time, key: ConnKey) {
+    /// Drains a connection that is idle or old: it takes no further calls.
+    fn drain_aged(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.life.aged_at = Some(now);
         if conn.is_downstream() {
@@ -281,15 +283,15 @@ impl Engine {
         self.close(now, key);
     }
 
-    /// Writes output that was not urgent and has waited long enough.
+    /// Schedules output that was not urgent and has waited long enough.
     pub(crate) fn flush(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.is_flush_set = false;
-        self.note_output(key, true);
+        self.schedule_output(key, true);
     }
 
     /// Schedules a connection's output: at the end of the turn or, if it is neither urgent nor due, a little later.
-    fn note_output(&mut self, key: ConnKey, is_due: bool) {
+    fn schedule_output(&mut self, key: ConnKey, is_due: bool) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.is_dirty || conn.h2.output().is_empty() {
             return;
@@ -302,6 +304,7 @@ impl Engine {
         }
     }
 
+    /// Handles the timer of a connection: HTTP/2 timeouts, and the end of a phase of its life.
     pub(crate) fn conn_timeout(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.timer = None;
@@ -314,7 +317,7 @@ impl Engine {
             self.handle_event(now, key, event);
         }
         match self.life_end(key) {
-            Some((at, LifeEnd::Leaves)) if at <= now => self.leave(now, key),
+            Some((at, LifeEnd::Leaves)) if at <= now => self.drain_aged(now, key),
             Some((at, LifeEnd::Cut)) if at <= now => self.cut_connection(now, key),
             _ => {}
         }
@@ -322,12 +325,13 @@ impl Engine {
         self.after_change(key);
     }
 
-    pub(crate) fn write(&mut self, leg: Leg, prefix: &[u8], data: &[u8], end: bool) {
-        if let Some(conn) = self.conns.get_mut(leg.conn) {
+    /// Sends data on a stream; `end` ends it. Does nothing if the connection is gone or the stream was reset.
+    pub(crate) fn write_stream(&mut self, stream_ref: StreamRef, prefix: &[u8], data: &[u8], end: bool) {
+        if let Some(conn) = self.conns.get_mut(stream_ref.conn) {
             // A stream that was reset meanwhile takes no data; its reset is on its way to us.
-            let _ = conn.h2.send_data(leg.stream, prefix, data, end);
+            let _ = conn.h2.send_data(stream_ref.stream, prefix, data, end);
         }
-        self.after_change(leg.conn);
+        self.after_change(stream_ref.conn);
     }
 
     /// Grants flow-control credit to the senders of a call for data that can move on. Call this after data was taken or
@@ -340,6 +344,7 @@ impl Engine {
         self.grant_credit_with_tries(outermost);
     }
 
+    /// Grants flow-control credit to the senders of a call and of all its tries.
     fn grant_credit_with_tries(&mut self, key: CallKey) {
         self.grant_flow_credit(key, true);
         self.grant_flow_credit(key, false);
@@ -351,6 +356,7 @@ impl Engine {
         }
     }
 
+    /// Grants the credit that one direction of a call owes, unless its data cannot move on.
     fn grant_flow_credit(&mut self, key: CallKey, is_request: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let from = if is_request { call.down() } else { call.up };
@@ -369,7 +375,7 @@ impl Engine {
         self.after_change(from.conn);
     }
 
-    /// Whether input of a call cannot move on now.
+    /// Whether data of one direction of a call cannot move on now, so that its sender must wait.
     fn is_stuck(&mut self, key: CallKey, is_request: bool) -> bool {
         let Some(call) = self.calls.get(key).filter(|call| !call.is_ending && !call.is_mirror) else {
             return false;
@@ -403,7 +409,7 @@ impl Engine {
         true
     }
 
-    /// The client's call that this is a try of, or the call itself.
+    /// Returns the client's call of which this call is a try, or the call itself.
     pub(crate) fn root_of(&self, key: CallKey) -> &Call {
         let mut call = self.calls.get(key).expect("the caller has the call");
         while let Caller::Filter(outer) = call.caller {

@@ -1,9 +1,9 @@
-//! Memory of calls, and which calls end when it exceeds the limit.
+//! Bounds the memory of calls: ends those that hold most when it exceeds the limit.
 //!
 //! A sender gets no credit for data that waits. So a connection holds at most its peer's windows, and one message
 //! gathered for a chain is bounded by itself. Many of either could still exceed the machine's memory.
 
-use crate::call::{Call, CallKey, Flow, HeldItem, Leg};
+use crate::call::{Call, CallKey, Flow, HeldItem, StreamRef};
 use crate::conn::{ConnId, ConnKey};
 use crate::engine::Engine;
 use crate::resend::Spare;
@@ -17,14 +17,15 @@ const CLIENT_SHARE: usize = 4;
 type Holder = (usize, CallKey);
 
 impl Engine {
-    /// Bytes of gathered messages, of data that waits for a window, a delay or an upstream, and of output.
+    /// Returns the bytes that this worker holds: gathered messages, output, and data that waits for a window, a delay
+    /// or an upstream.
     pub fn bytes_held(&self) -> usize {
         let of_calls = self.calls.iter().map(|(_, call)| call.held_bytes());
         let of_conns = self.conns.iter().map(|(_, conn)| conn.held_bytes());
         of_calls.chain(of_conns).sum()
     }
 
-    /// Ends the calls that hold most, until each client and all clients together are within their limits.
+    /// Ends the calls that hold most, until each client, and all clients together, are within their limits.
     pub(crate) fn watch_memory(&mut self, now: Time) {
         let limit = self.config.held_bytes_max;
         let client_limit = limit / CLIENT_SHARE;
@@ -67,7 +68,8 @@ impl Engine {
         }
     }
 
-    /// Output of ended calls belongs to their connection.
+    /// Aborts the connections that hold most, until the worker holds at most `limit` bytes. Output of ended calls
+    /// belongs to their connection.
     fn abort_largest(&mut self, now: Time, limit: usize) {
         let mut held = self.bytes_held();
         if held <= limit {
@@ -86,10 +88,12 @@ impl Engine {
         }
     }
 
-    /// The bytes that the end of the call would free.
+    /// Returns the bytes that the end of a call would free.
     fn held_for(&self, call: &Call) -> usize {
-        let queued = |leg: Option<Leg>| {
-            leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
+        let queued = |stream_ref: Option<StreamRef>| {
+            stream_ref
+                .and_then(|stream_ref| Some(self.conns.get(stream_ref.conn)?.h2.queued(stream_ref.stream)))
+                .unwrap_or(0)
         };
         let of_tries = call.filtered.iter().flat_map(|wrap| wrap.tries());
         let of_tries = of_tries.filter_map(|one| Some(self.held_for(self.calls.get(one)?)));
@@ -98,6 +102,8 @@ impl Engine {
 }
 
 impl Call {
+    /// Returns the bytes that a call holds: data of both directions, of its filter, and the request kept for
+    /// resending.
     fn held_bytes(&self) -> usize {
         let filter = self.filtered.as_ref().map_or(0, |wrap| wrap.held_bytes());
         let sent = self.sent.as_ref().map_or(0, |sent| sent.body.len());
@@ -106,6 +112,7 @@ impl Call {
 }
 
 impl Flow {
+    /// Returns the bytes that one direction of a call holds.
     fn held_bytes(&self) -> usize {
         let waiting = self.held.iter().map(|held| match &held.what {
             HeldItem::Data(bytes, _) => bytes.len(),

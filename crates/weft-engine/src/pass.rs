@@ -64,7 +64,7 @@ pub(crate) struct PassInputs<'a> {
 }
 
 impl PassInputs<'_> {
-    /// The inputs of a pass without a call.
+    /// Returns the inputs of a pass without a call, such as ON EVERY.
     pub(crate) const fn of_node(now: Time, rand: u64) -> Self {
         Self {
             now,
@@ -119,7 +119,7 @@ impl<'a> MessageView<'a> {
         Self { inputs, columns, payload, error: RefCell::new(None) }
     }
 
-    /// Appends the message with those of `edits` that apply to its fields. None if there are none.
+    /// Appends the message to `out` with those of `edits` that apply to its fields. None if none apply.
     fn rewrite(
         &self,
         edits: &[TupleEdit],
@@ -153,6 +153,7 @@ impl abi::Message for MessageView<'_> {
 }
 
 impl PassScratch {
+    /// Creates the scratch memory of a worker's passes. `clock` measures the time of elements; None disables that.
     pub(crate) fn new(clock: Option<fn() -> u64>) -> Self {
         Self {
             slots: [Slot::default(); INPUTS_MAX],
@@ -179,7 +180,7 @@ impl PassScratch {
         opened: usize,
     ) -> Result<(), Malformed> {
         self.outcome.clear();
-        let present = self.fill(active, segment, pass_inputs)?;
+        let present = self.fill_slots(active, segment, pass_inputs)?;
         let message = pass_inputs
             .payload
             .map(|payload| MessageView::new(active, segment.event, pass_inputs.method, payload));
@@ -207,7 +208,7 @@ impl PassScratch {
     }
 
     /// Fills the slots that the segment reads; returns the inputs that are not NULL.
-    fn fill(
+    fn fill_slots(
         &mut self,
         active: &ActiveChain,
         segment: &Segment,
@@ -241,9 +242,9 @@ impl PassScratch {
                 | InputLocation::Present(_)
                 | InputLocation::List(_) => continue,
                 InputLocation::Key(_) | InputLocation::Frame(_) | InputLocation::Layer(_) => continue,
-                InputLocation::Header(name) => self.keep_header(pass_inputs.headers, name),
-                InputLocation::Trailer(name) => self.keep_header(pass_inputs.trailers, name),
-                InputLocation::Meta(meta) => self.meta(*meta, active, pass_inputs),
+                InputLocation::Header(name) => self.copy_header(pass_inputs.headers, name),
+                InputLocation::Trailer(name) => self.copy_header(pass_inputs.trailers, name),
+                InputLocation::Meta(meta) => self.meta_slot(*meta, active, pass_inputs),
             };
             present.set(index, slot.is_some());
             self.slots[index] = slot.unwrap_or_default();
@@ -251,8 +252,9 @@ impl PassScratch {
         Ok(present)
     }
 
-    /// All values of a header, joined as in RFC 9110 section 5.3: a repeated header cannot hide behind its first value.
-    fn keep_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
+    /// Copies all values of a header into the pass's text, joined with ", " (RFC 9110 section 5.3). None if absent or
+    /// not UTF-8.
+    fn copy_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
         let start = self.text.len();
         let mut found = false;
         for (_, value, _) in headers?.iter().filter(|(n, ..)| *n == name.as_bytes()) {
@@ -267,13 +269,15 @@ impl PassScratch {
         (found && core::str::from_utf8(&self.text[start..]).is_ok()).then_some(slot)
     }
 
-    fn meta(&mut self, meta: Meta, active: &ActiveChain, pass_inputs: &PassInputs<'_>) -> Option<Slot> {
+    /// Returns the slot of an input that describes the pass or its call, such as METHOD. None if it is NULL or
+    /// belongs to packets.
+    fn meta_slot(&mut self, meta: Meta, active: &ActiveChain, pass_inputs: &PassInputs<'_>) -> Option<Slot> {
         let number = |n: u64| Some(Slot { a: n, b: 0 });
         match meta {
-            Meta::Method => self.keep(pass_inputs.path),
-            Meta::Peer => self.keep(pass_inputs.peer.as_bytes()),
-            Meta::Upstream => self.keep(pass_inputs.upstream?.as_bytes()),
-            Meta::EndedBy => self.keep(pass_inputs.ended_by?.as_bytes()),
+            Meta::Method => self.copy_text(pass_inputs.path),
+            Meta::Peer => self.copy_text(pass_inputs.peer.as_bytes()),
+            Meta::Upstream => self.copy_text(pass_inputs.upstream?.as_bytes()),
+            Meta::EndedBy => self.copy_text(pass_inputs.ended_by?.as_bytes()),
             Meta::Size => number(pass_inputs.size),
             Meta::Index => number(pass_inputs.index),
             Meta::CallId => number(pass_inputs.call_id),
@@ -286,7 +290,8 @@ impl PassScratch {
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Option<Slot> {
+    /// Copies bytes into the pass's text; returns the slot of the copy.
+    fn copy_text(&mut self, bytes: &[u8]) -> Option<Slot> {
         let start = self.text.len();
         self.text.extend_from_slice(bytes);
         Some(Slot { a: start as u64, b: bytes.len() as u64 })
@@ -324,7 +329,7 @@ impl PassScratch {
         }
     }
 
-    /// The keys that the last pass of the request set for the filter behind the chain.
+    /// Takes the keys that the last pass of the request set for the filter behind the chain.
     pub(crate) fn take_keys(&self, active: &ActiveChain, keys: &mut Vec<Vec<u8>>) {
         let inputs = &active.chain.program.request.inputs;
         for edit in &self.outcome.edits {
@@ -394,6 +399,7 @@ impl PassScratch {
     }
 }
 
+/// Converts a cell to the value of a message edit; bytes are in `scratch`.
 fn edit_value(value: Cell, scratch: &[u8]) -> EditValue<'_> {
     match value {
         Cell::Null => EditValue::Clear,
@@ -409,7 +415,8 @@ pub(crate) fn clock_cost(clock: fn() -> u64) -> u64 {
     (0..64).map(|_| clock().abs_diff(clock())).min().unwrap_or(0)
 }
 
-/// The base of `rand()` in one pass (DESIGN 2.3): seed, message, attempt, index in stream, direction.
+/// Returns the base of `rand()` in one pass: a hash of the seed, the call, the attempt, the index in the stream, and
+/// the direction.
 pub(crate) fn rand_base(seed: u64, call_id: u64, attempt: u32, index: u64, event: Event) -> u64 {
     let direction = u64::from(event.is_request());
     let message = hash::mix(hash::mix(hash::hash_word(seed), call_id), index);
@@ -426,6 +433,7 @@ fn columns(method: Option<&Method>, event: Event) -> Option<&Columns> {
     Some(if event.is_request() { &method.request } else { &method.response })
 }
 
+/// Returns the regions of bytes that slots point into: the message body, and otherwise the pass's text.
 fn regions<'a>(body: &'a [u8], text: &'a [u8]) -> [&'a [u8]; REGIONS] {
     let mut regions = [text; REGIONS];
     regions[REGION_BODY] = body;

@@ -306,7 +306,8 @@ impl Chain {
 }
 
 impl Segments {
-    /// `streams`: there may be calls with several request messages, or with an unknown method.
+    /// Compiles the segments of a program. `streams`: there may be calls with several request messages, or with an
+    /// unknown method.
     fn compile(
         program: &Arc<ChainProgram>,
         state: &Bound,
@@ -349,6 +350,7 @@ impl Segments {
 }
 
 impl Segment {
+    /// Creates a segment from the code of an event, with the facts about it that the engine needs.
     fn new(program: &ChainProgram, event: Event, code: Box<dyn Program>) -> Self {
         let parts = program.parts(event);
         let direction = if event.is_request() { &program.request } else { &program.response };
@@ -386,6 +388,7 @@ fn ops(function: &Function) -> impl Iterator<Item = &Op> {
     function.blocks.iter().flat_map(|b| b.insts.iter().map(|i| &i.op))
 }
 
+/// Binds the program's columns to the message types of each method that the chain covers.
 fn bind_methods(
     program: &ChainProgram,
     schema: &Arc<Schema>,
@@ -408,7 +411,8 @@ fn bind_methods(
     Ok(bound)
 }
 
-/// The inputs of a direction that the program's elements use: a part of a chain does not parse those of other parts.
+/// Returns the inputs of a direction that the program's elements use, since a part of a chain does not parse those of
+/// other parts.
 fn used_inputs(program: &ChainProgram, is_request: bool) -> BTreeSet<usize> {
     let mut events = vec![Event::OpenRequest];
     if !is_request {
@@ -428,6 +432,7 @@ fn used_inputs(program: &ChainProgram, is_request: bool) -> BTreeSet<usize> {
     used
 }
 
+/// Builds the extractor of a direction's columns from a message type. An error says which column does not fit.
 fn columns(
     direction: &Direction,
     used: &BTreeSet<usize>,

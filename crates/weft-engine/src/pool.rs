@@ -132,7 +132,7 @@ impl Pool {
             .or_else(|| pick(&|_, endpoint| is_over(endpoint)))
     }
 
-    /// The member to try first.
+    /// Returns the index of the member that balancing tries first.
     fn next_start(&self, call_id: u64) -> usize {
         let n = self.turns.len();
         let turn = match self.cluster.balance {
@@ -145,6 +145,8 @@ impl Pool {
         self.turns[turn] as usize
     }
 
+    /// Picks an endpoint that fits and is not skipped, from member `start` on: the least loaded one, or the first.
+    /// None if none fits.
     #[inline]
     fn pick_of(
         &self,
@@ -181,6 +183,7 @@ fn weights_of(cluster: &Cluster, n_members: usize) -> Vec<u32> {
 }
 
 impl Endpoint {
+    /// Creates an endpoint of a cluster, without connections.
     pub(crate) fn new(cluster: &Arc<Cluster>, address: &Address) -> Self {
         Self {
             cluster: Arc::clone(cluster),
@@ -244,9 +247,9 @@ impl Endpoint {
         self.ready.len() > self.connections_few() as usize
     }
 
-    /// Calls have waited for a stream for a while. If all connections are up, and calls have returned less than half of
-    /// the streams since the last check, the calls are long: allows half as many connections more, up to the cluster's
-    /// maximum.
+    /// Allows more connections to an endpoint at which calls have waited for a stream for a while. If all connections
+    /// are up, and calls have returned less than half of the streams since the last check, the calls are long: allows
+    /// half as many connections more, up to the cluster's maximum.
     pub(crate) fn grow(&mut self) {
         let n_left = self.n_left - core::mem::replace(&mut self.n_left_before, self.n_left);
         let allowed = self.connections_allowed();
@@ -264,15 +267,16 @@ impl Endpoint {
         self.n_grown = (self.ready.len() as u32).saturating_sub(self.connections_few());
     }
 
-    pub(crate) fn note_connected(&mut self, conn: ConnKey) {
+    /// Records that a connection is ready, and clears the endpoint's failures.
+    pub(crate) fn record_connected(&mut self, conn: ConnKey) {
         self.connecting = None;
         self.failures_in_a_row = 0;
         self.down = None;
         self.ready.push(conn);
     }
 
-    /// A connection has failed; returns the time of the next attempt.
-    pub(crate) fn note_failure(&mut self, now: Time, why: DownReason) -> Time {
+    /// Records a failed connection; returns the time of the next attempt.
+    pub(crate) fn record_failure(&mut self, now: Time, why: DownReason) -> Time {
         self.connect_failures += 1;
         self.down = Some(why);
         let ClusterOptions { backoff_base, backoff_max, .. } = &self.cluster.options;
@@ -282,7 +286,7 @@ impl Endpoint {
         self.retry_at
     }
 
-    /// Why it has no connection, for messages.
+    /// Says why an endpoint has no connection, for messages. None if it is not known to be down.
     pub(crate) fn why_down(&self) -> Option<String> {
         let name = &self.name;
         Some(match self.down.filter(|_| self.ready.is_empty())? {
@@ -311,6 +315,7 @@ impl Endpoint {
         self.retry_at
     }
 
+    /// Removes a connection from the endpoint.
     pub(crate) fn forget(&mut self, conn: ConnKey) {
         self.ready.retain(|c| *c != conn);
         if self.connecting == Some(conn) {
@@ -348,7 +353,7 @@ mod tests {
     #[test]
     fn failed_endpoint_is_skipped_for_a_time() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
-        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0), DownReason::Refused);
+        endpoint(&pool, &mut endpoints, 1).record_failure(Time(0), DownReason::Refused);
         let picked: Vec<_> =
             (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
@@ -359,10 +364,10 @@ mod tests {
         };
         assert!(!picked(&endpoints));
         for at in [0, 2] {
-            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), DownReason::Lost);
+            endpoint(&pool, &mut endpoints, at).record_failure(Time(0), DownReason::Lost);
         }
         assert!(picked(&endpoints), "there is no other");
-        endpoint(&pool, &mut endpoints, 1).note_connected(Key::from_bits(1));
+        endpoint(&pool, &mut endpoints, 1).record_connected(Key::from_bits(1));
         assert!(picked(&endpoints));
     }
 
@@ -406,7 +411,7 @@ mod tests {
     fn no_pick_while_all_are_skipped() {
         let (pool, mut endpoints) = pool(Balance::Random);
         for at in 0..3 {
-            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), DownReason::Refused);
+            endpoint(&pool, &mut endpoints, at).record_failure(Time(0), DownReason::Refused);
         }
         assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }

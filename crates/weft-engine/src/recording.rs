@@ -18,7 +18,7 @@
 //! | `r T RATE` | the rate of the link in bits per second |
 //! | `l T N` | packet `N` no longer waits, and stays in the queue until its turn |
 //! | `f T N N ...` | the queue was emptied and refilled with these packets in this order |
-//! | `w T WHAT` | events on the path behind the link, for the packet that left last: [`PathEvents`] |
+//! | `w T WHAT` | events on the path behind the link, for the last dequeued packet: [`PathEvents`] |
 //!
 //! `T` is in nanoseconds since the line before. `N` is the number of a packet: the first to arrive is 0.
 
@@ -93,11 +93,12 @@ pub enum QueueEvent {
     Timeout,
     /// The rate changed.
     Rate(u64),
-    /// The packet with this number no longer waits. The queue does not know.
+    /// The packet with this number no longer waits. Not a queue operation: the packet stays in the queue until its
+    /// turn.
     Left(u64),
     /// All packets were taken out, and those with these numbers enqueued again.
     Refilled(Vec<u64>),
-    /// Events of the packet that left last. The queue does not know.
+    /// Path events of the last dequeued packet. Not a queue operation.
     Path(PathEvents),
 }
 
@@ -138,14 +139,14 @@ pub struct RecordingError {
 }
 
 impl Recorder {
-    /// A recorder of a queue that starts now with this seed.
+    /// Creates a recorder of a queue that starts now with this seed.
     pub fn new(begun_ns: u64, seed: u64, limits: Limits) -> Self {
         let limits = Limits { bytes: limits.bytes.min(RECORDING_BYTES_MAX), ..limits };
         let (text, last_ns, taken) = (String::new(), begun_ns, Arc::default());
         Self { text, begun_ns, last_ns, seed, limits, taken, packets: 0, missed: 0, ended: None }
     }
 
-    /// A recorder of a running queue in this state.
+    /// Creates a recorder of a running queue in this state.
     pub fn resuming(begun_ns: u64, snapshot: &Snapshot, limits: Limits) -> Self {
         let mut recorder = Self::new(begun_ns, 0, limits);
         for (kind, numbers) in &snapshot.rows {
@@ -203,7 +204,7 @@ impl Recorder {
             return;
         }
         let bytes = line_bytes(event);
-        if self.ended.is_none() && !self.take(bytes, is_packet) {
+        if self.ended.is_none() && !self.reserve(bytes, is_packet) {
             self.ended = Some(EndReason::Full);
         }
         if self.ended.is_some() {
@@ -220,8 +221,8 @@ impl Recorder {
         self.taken.bytes.fetch_sub(left, Relaxed);
     }
 
-    /// Reserves room for a line of that many bytes, if there is any.
-    fn take(&self, bytes: u64, is_packet: bool) -> bool {
+    /// Reserves room for a line of that many bytes. False if the recording is full.
+    fn reserve(&self, bytes: u64, is_packet: bool) -> bool {
         let SharedUsage { packets, bytes: of_bytes } = &*self.taken;
         let more = |limit: u64, n: u64| move |taken: u64| (taken + n <= limit).then_some(taken + n);
         if of_bytes.fetch_update(Relaxed, Relaxed, more(self.limits.bytes as u64, bytes)).is_err() {
@@ -236,7 +237,7 @@ impl Recorder {
     }
 }
 
-/// The upper bound of the length of an operation's line.
+/// Returns the upper bound of the length of an operation's line.
 fn line_bytes(event: &QueueEvent) -> u64 {
     /// The longest line of an operation without a list.
     const LINE_BYTES: u64 = 320;
@@ -248,6 +249,7 @@ fn line_bytes(event: &QueueEvent) -> u64 {
     }
 }
 
+/// Writes the line of an operation, `passed` nanoseconds after the one before.
 fn write_line(text: &mut String, passed: u64, event: &QueueEvent) -> fmt::Result {
     let with_numbers = |text: &mut String, letter: char, numbers: &[u64]| {
         write!(text, "{letter} {passed}")?;
@@ -289,7 +291,8 @@ impl PathEvents {
         self.named().into_iter().enumerate().map(|(at, (is, _))| u64::from(is) << at).sum()
     }
 
-    fn of_bits(bits: u64) -> Option<Self> {
+    /// Decodes the bits of path events. None if they are no valid combination.
+    fn from_bits(bits: u64) -> Option<Self> {
         let bit = |at: u32| bits >> at & 1 == 1;
         let events =
             Self { is_lost: bit(0), is_duplicated: bit(1), is_corrupted: bit(2), is_reordered: bit(3) };
@@ -342,8 +345,8 @@ pub fn ask<C: QueueCode>(
     Ok(None)
 }
 
-/// The state of the queue at the start of the recording, if it was running; the number of lines that it takes, and the
-/// text of the operations behind it.
+/// Reads the state of the queue at the start of the recording, if it was running. Also returns the number of lines
+/// that the state takes, and the text of the operations behind it.
 ///
 /// # Errors
 /// The first of these lines that cannot be read.
@@ -363,7 +366,7 @@ pub fn read_snapshot(text: &str) -> Result<(Option<Snapshot>, usize, &str), Reco
     Ok(((n > 0).then_some(snapshot), n, rest))
 }
 
-/// The operations of a recording with their times, from its start.
+/// Reads the operations of a recording with their times, from its start.
 ///
 /// # Errors
 /// Each line that cannot be read.
@@ -398,7 +401,7 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Queu
                 )
             }
             "w" => QueueEvent::Path(
-                number()?.and_then(PathEvents::of_bits).ok_or_else(|| fault("it says nothing"))?,
+                number()?.and_then(PathEvents::from_bits).ok_or_else(|| fault("it says nothing"))?,
             ),
             _ => return Err(fault("it begins with none of e, d, t, r, l, f, w")),
         };
@@ -417,6 +420,7 @@ fn letter(kind: RowKind) -> &'static str {
 /// default.
 const WORDS: usize = 11 + HEADERS_MAX;
 
+/// Returns the words of a packet as they are recorded.
 fn words_of(packet: &Packet) -> [u64; WORDS] {
     let [a, b, c, d] = packet.headers;
     [
@@ -438,6 +442,7 @@ fn words_of(packet: &Packet) -> [u64; WORDS] {
     ]
 }
 
+/// Decodes the words of a recorded packet. None if a word does not fit its field.
 fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
     let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline, a, b, c, d, framing] = *words;
     Some(Packet {

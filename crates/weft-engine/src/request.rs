@@ -5,7 +5,7 @@
 //! headers arrive. Only data that must wait is copied; its sender gets no credit for it.
 
 use crate::active_plan::RouteMatch;
-use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
+use crate::call::{Call, CallKey, Caller, HeldItem, Phase, StreamRef};
 use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
@@ -19,7 +19,8 @@ use weft_proto::session::grpc::{Message, header as prefix_of};
 use weft_proto::session::http2::{Headers, StreamId};
 
 impl Engine {
-    /// A client has opened a stream.
+    /// Begins the call of a client's new stream: checks its headers, matches its route, and opens it or refuses the
+    /// stream.
     pub(crate) fn begin_call(
         &mut self,
         now: Time,
@@ -56,7 +57,7 @@ impl Engine {
             _ => return,
         };
         let key = self.calls.insert(Call {
-            caller: Caller::Stream(Leg { conn, stream }),
+            caller: Caller::Stream(StreamRef { conn, stream }),
             due: deadline.map(|timeout| now + timeout),
             chain,
             method,
@@ -73,12 +74,12 @@ impl Engine {
         self.open_call(now, key, ended);
     }
 
-    /// Refuses a stream that is not a call.
+    /// Answers a stream that is not a call with the refusal, and counts it.
     fn refuse(&mut self, conn: ConnKey, stream: StreamId, refusal: Refusal) {
         self.stats.refuse(refusal.reason(), 1);
         let answer = match refusal.response() {
             RefusalResponse::Grpc(status, text) => {
-                self.responses.end(Form::TrailersOnly, status, text.as_bytes())
+                self.responses.end_headers(Form::TrailersOnly, status, text.as_bytes())
             }
             RefusalResponse::Http(status) => not_grpc(status),
         };
@@ -88,7 +89,8 @@ impl Engine {
         self.after_change(conn);
     }
 
-    /// Runs OPEN, unless it waits for the message, and sends the headers, unless they wait.
+    /// Starts a call: runs OPEN and dispatches it. A single-request call first waits for its message; a chain whose
+    /// REQUEST sets headers, keys or the target may delay the dispatch. `ended`: the client has ended its stream.
     pub(crate) fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
         let call = self.call_mut(key);
         call.request.is_ended = ended;
@@ -126,7 +128,7 @@ impl Engine {
         self.dispatch(now, key);
     }
 
-    /// DATA from the client.
+    /// Handles DATA of a request, from the client or from the filter in front; `end`: it is the last.
     pub(crate) fn request_data(&mut self, now: Time, key: CallKey, data: &[u8], flow_len: u32, end: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.request.owed += flow_len;
@@ -146,6 +148,8 @@ impl Engine {
         self.grant_credit(key);
     }
 
+    /// Splits request bytes into messages and passes each through the chain. Ends the call if they are malformed or
+    /// incomplete.
     fn request_messages(&mut self, now: Time, key: CallKey, mut data: &[u8], end: bool) {
         let mut deframer = core::mem::take(&mut self.call_mut(key).request.deframer);
         loop {
@@ -166,12 +170,12 @@ impl Engine {
         if end && !is_whole {
             self.end_here(now, key, Status::Internal, "the request ended within a message");
         } else if end && !call.request.is_end_queued {
-            self.request_without_rest(now, key);
+            self.end_request(now, key);
         }
     }
 
-    /// The client has ended its stream behind the last message, or without one.
-    fn request_without_rest(&mut self, now: Time, key: CallKey) {
+    /// Handles the end of a request that came after its last message, or without a message.
+    fn end_request(&mut self, now: Time, key: CallKey) {
         let call = self.call_mut(key);
         if call.phase == Phase::AwaitMessage && call.request.index == 0 {
             if call.opened == 0 {
@@ -187,7 +191,7 @@ impl Engine {
         self.request_data(now, key, &[], 0, true);
     }
 
-    /// One message of the request. False if the call has ended.
+    /// Passes one message of the request through the chain and forwards it. False if the call has ended.
     fn request_message(&mut self, now: Time, key: CallKey, message: Message<'_>, last: bool) -> bool {
         self.refresh_version(now, key);
         let call = self.call_mut(key);
@@ -225,7 +229,7 @@ impl Engine {
         self.calls.get(key).is_some_and(|c| !c.is_ending)
     }
 
-    /// Forwards bytes of the request, or holds them.
+    /// Forwards bytes of the request, or holds them if they are delayed or others are held.
     fn send_request(
         &mut self,
         now: Time,
@@ -258,13 +262,13 @@ impl Engine {
                 {
                     call.sent = None;
                 }
-                self.write(up, prefix, data, end);
+                self.write_stream(up, prefix, data, end);
             }
             (None, None) => {}
         }
     }
 
-    /// Sends held entries that are due.
+    /// Sends held entries of a request that are due.
     pub(crate) fn flush_request(&mut self, now: Time, key: CallKey) {
         loop {
             let Some(call) = self.calls.get_mut(key).filter(|call| call.can_send_request()) else { return };
@@ -277,7 +281,7 @@ impl Engine {
         self.grant_credit(key);
     }
 
-    /// The client reset its stream, or its connection is gone.
+    /// Ends a call whose client has reset its stream, or whose connection is gone.
     pub(crate) fn client_left(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let owed = core::mem::take(&mut call.request.owed);
@@ -288,7 +292,7 @@ impl Engine {
             conn.h2.release(down.stream, owed);
             self.after_change(down.conn);
         }
-        self.end(now, key, End::ClientLeft);
+        self.end_call(now, key, End::ClientLeft);
     }
 
     pub(crate) fn call_mut(&mut self, key: CallKey) -> &mut Call {

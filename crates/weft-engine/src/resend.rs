@@ -20,7 +20,7 @@ const SPARE_MAX: usize = 256;
 pub(crate) struct Spare(Vec<Vec<u8>>);
 
 impl SentRequest {
-    /// Keeps sent bytes. False if there are too many.
+    /// Appends sent bytes to the buffer for resending. False if there are too many.
     pub(crate) fn push(&mut self, prefix: &[u8], data: &[u8], end: bool) -> bool {
         if self.body.len() + prefix.len() + data.len() > RESEND_BYTES_MAX {
             return false;
@@ -40,7 +40,7 @@ impl Spare {
         SentRequest { at, body: self.0.pop().unwrap_or_default(), is_ended: false }
     }
 
-    /// Releases the buffer: the call will not be sent again.
+    /// Returns a buffer to the pool: the call will not be sent again.
     pub(crate) fn give_back(&mut self, sent: Option<SentRequest>) {
         let Some(mut sent) = sent else { return };
         if sent.body.capacity() > 0 && self.0.len() < SPARE_MAX {

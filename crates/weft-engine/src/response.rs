@@ -12,7 +12,7 @@ use weft_proto::session::grpc::{Message, header as prefix_of};
 use weft_proto::session::http2::Headers;
 
 impl Engine {
-    /// Response headers from the server.
+    /// Handles the response headers of the server, or of the call behind a filter.
     pub(crate) fn response_begun(&mut self, now: Time, key: CallKey, headers: Rc<Headers>) {
         let Some(call) = self.calls.get_mut(key) else { return };
         if let Some((status, text)) = fault_of(&headers).filter(|_| !call.is_ending) {
@@ -30,7 +30,7 @@ impl Engine {
         }
     }
 
-    /// DATA from the server.
+    /// Handles DATA of a response; `end`: it is the last.
     pub(crate) fn response_data(&mut self, now: Time, key: CallKey, data: &[u8], flow_len: u32, end: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.response.owed += flow_len;
@@ -51,6 +51,7 @@ impl Engine {
         }
     }
 
+    /// Splits response bytes into messages and passes each through the chain. Ends the call if they are malformed.
     fn response_messages(&mut self, now: Time, key: CallKey, mut data: &[u8]) {
         let call = self.call_mut(key);
         let awaits_status = call.awaits_status();
@@ -90,7 +91,7 @@ impl Engine {
         true
     }
 
-    /// Passes the held message. False if the call has ended.
+    /// Passes the held message, with its status if known. False if the call has ended.
     fn release_answer(&mut self, now: Time, key: CallKey, status: Option<Status>) -> bool {
         let call = self.call_mut(key);
         let Some(HeldMessage { compressed, payload }) = call.answer.take() else { return true };
@@ -98,7 +99,7 @@ impl Engine {
         self.response_message(now, key, Message { compressed, payload: &payload })
     }
 
-    /// One message of the response. False if the call has ended.
+    /// Passes one message of the response through the chain and forwards it. False if the call has ended.
     fn response_message(&mut self, now: Time, key: CallKey, message: Message<'_>) -> bool {
         self.refresh_version(now, key);
         let Some(active) = self.call_mut(key).chain.clone() else { return true };
@@ -130,8 +131,8 @@ impl Engine {
         self.calls.get(key).is_some_and(|call| !call.is_ending)
     }
 
-    /// The server has ended its stream. With `by`: an element or filter behind a filter has, and these are its
-    /// trailers.
+    /// Handles the end of the server's stream: runs the rest of the response and ends the call. With `by`: an element
+    /// or filter behind a filter ended it, and these are its trailers.
     pub(crate) fn response_ended(
         &mut self,
         now: Time,
@@ -168,7 +169,7 @@ impl Engine {
         };
         let end = End::Server { trailers, by };
         match call.response.held.back().map(|h| h.due) {
-            None => self.end(now, key, end),
+            None => self.end_call(now, key, end),
             Some(due) => {
                 call.is_ending = true;
                 self.hold_response(key, due, HeldItem::End(Box::new(end)));
@@ -176,6 +177,7 @@ impl Engine {
         }
     }
 
+    /// Sends the response headers to the caller, unless they were sent.
     pub(crate) fn send_response_headers(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         if core::mem::replace(&mut call.is_response_begun, true) {
@@ -194,6 +196,7 @@ impl Engine {
         }
     }
 
+    /// Forwards bytes of the response, or holds them if they are delayed or others are held.
     fn send_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], delay: Interval) {
         if !self.call_mut(key).response.held.is_empty() || delay > Interval::ZERO {
             let bytes = [prefix, data].concat();
@@ -206,7 +209,7 @@ impl Engine {
     /// Forwards bytes of the response to the caller.
     pub(crate) fn forward_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8]) {
         match self.calls.get(key).map(|call| call.caller) {
-            Some(Caller::Stream(down)) => self.write(down, prefix, data, false),
+            Some(Caller::Stream(down)) => self.write_stream(down, prefix, data, false),
             Some(Caller::Filter(outer)) => self.try_data(now, outer, key, prefix, data),
             Some(Caller::Detached) | None => {}
         }
@@ -227,7 +230,7 @@ impl Engine {
                     self.send_response_headers(now, key);
                     self.forward_response(now, key, &[], &bytes);
                 }
-                HeldItem::End(end) => return self.end(now, key, *end),
+                HeldItem::End(end) => return self.end_call(now, key, *end),
             }
         }
         self.arm_held(key, false);

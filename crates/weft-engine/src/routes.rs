@@ -24,7 +24,7 @@ pub(crate) enum RefusalResponse {
 }
 
 impl Refusal {
-    /// Its name in statistics.
+    /// Returns the name of the refusal in statistics.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::NotPost => "not_post",
@@ -35,6 +35,7 @@ impl Refusal {
         }
     }
 
+    /// Returns the answer to a refused stream: an HTTP status, or a gRPC status with a message.
     pub(crate) fn response(self) -> RefusalResponse {
         match self {
             Self::NotPost => RefusalResponse::Http(b"405"),

@@ -271,7 +271,7 @@ impl StateStore {
         self.names().filter_map(|name| self.table(&name)).collect()
     }
 
-    /// A table by its name.
+    /// Finds a table by its name.
     pub fn table(&self, name: &TableName) -> Option<TableView> {
         let held = self.stored(name)?;
         let filled = held.filled.as_ref();
@@ -305,7 +305,7 @@ impl StateStore {
         match filled.change_spare(&held.tables[0], &changes, run, now) {
             Ok(anew) => {
                 let built = filled.build_if_quick();
-                let swap = filled.exchange(&mut held.tables[0]);
+                let swap = filled.swap_copies(&mut held.tables[0]);
                 Ok(PendingChange {
                     swap,
                     counts,
@@ -343,7 +343,7 @@ impl StateStore {
                 }
                 None => true,
             };
-            let goes = is_new && check.take(change).is_ok();
+            let goes = is_new && check.add(change).is_ok();
             n_refused += u64::from(is_new && !goes);
             goes
         });
@@ -360,7 +360,7 @@ impl StateStore {
         (None, n_refused)
     }
 
-    /// After all workers have applied a swap: applies the change to the other copy.
+    /// Applies a change to the other copy, after all workers have applied the swap.
     pub fn settle(&mut self, pending: PendingChange) {
         let PendingChange { swap, name, work, anew, .. } = pending;
         // The old copy must not be shared, to be changed in place.
@@ -414,7 +414,7 @@ impl StateStore {
         expired
     }
 
-    /// The matchers that are older than some changes.
+    /// Returns the matchers that are older than some changes.
     pub fn stale(&self) -> Vec<StaleMatcher> {
         let mut stale = Vec::new();
         for name in self.names() {
@@ -454,7 +454,7 @@ impl StateStore {
         let filled = held.filled.as_mut()?;
         let matcher = filled.matches.get_mut(at)?.spare.as_mut()?;
         Arc::make_mut(matcher).adopt(built.clone()).ok()?;
-        let swap = filled.exchange(&mut held.tables[0]);
+        let swap = filled.swap_copies(&mut held.tables[0]);
         let anew = vec![false; filled.matches.len()];
         let work = Work::Built { at, built };
         Some(PendingChange { swap, counts: Counts::default(), name: name.clone(), work, anew })
@@ -472,7 +472,7 @@ impl ControllerRows {
         *self.text == RowHashes::of(n_keys, text)
     }
 
-    /// The matcher over the table; reuses that of the version before for the same rows.
+    /// Builds the matcher over the table, or reuses that of the version before for the same rows.
     pub(crate) fn matcher(
         &mut self,
         spec: &MatchSpec,
@@ -549,7 +549,7 @@ impl ControllerRows {
         self.matches.iter_mut().map(build).collect()
     }
 
-    /// Removals of rows that are too old.
+    /// Returns the removals of rows that are too old at `now`. Also brings the ages of both copies in line.
     fn expired(&mut self, table: &Table, now: Time) -> Vec<Change> {
         let (mut changes, mut cursor) = (Vec::new(), 0);
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
@@ -564,7 +564,7 @@ impl ControllerRows {
             let key = table.key_values(row);
             let other = self.row_in_spare(&key);
             let its = other.map_or(mine, |(spare, row)| spare.age(row));
-            let age = begun(age_of_both(mine, its), now);
+            let age = with_known_times(age_of_both(mine, its), now);
             if table.is_over(age, now) {
                 changes.push(Change::Remove(key));
                 continue;
@@ -600,7 +600,7 @@ impl ControllerRows {
         }
     }
 
-    /// The row with this key in the second copy.
+    /// Finds the row with this key in the second copy.
     fn row_in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
         let spare = self.spare.as_deref()?;
         let row = spare.find_values(key, Time(0));
@@ -613,7 +613,7 @@ impl ControllerRows {
     }
 
     /// Swaps the copies.
-    fn exchange(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
+    fn swap_copies(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
         self.carry_ages(table);
         // The ages copied since the last check are not known in this copy.
         self.looked = Time(i64::MIN);
@@ -649,8 +649,8 @@ impl RowHashes {
     }
 }
 
-/// The rows of a table after an update of the text: rows that the text does not change, or does not have, stay. Columns
-/// are matched by name; a column with a new type gets its default.
+/// Merges the rows of a table after an update of the text: rows that the text does not change, or does not have,
+/// stay. Columns are matched by name; a column with a new type gets its default.
 pub(crate) fn merged(
     running: &Table,
     filled: &ControllerRows,
@@ -701,9 +701,9 @@ fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeErr
     let mut check = Check::of(table);
     let mut all = changes.iter().enumerate();
     for run in changes.chunks(RUN) {
-        look_over(table, run);
+        prefetch_changes(table, run);
         for (at, change) in all.by_ref().take(run.len()) {
-            check.take(change).map_err(|why| ChangeError { at, why })?;
+            check.add(change).map_err(|why| ChangeError { at, why })?;
         }
     }
     let is_one_a_key = check.is_there.len() == changes.len();
@@ -724,7 +724,7 @@ impl<'t> Check<'t> {
         Self { table, counts: Counts::default(), is_there: BTreeMap::new(), rows: table.len() }
     }
 
-    /// The key of a row that this change leaves as it is, unless an earlier change affects the key.
+    /// Returns the key of a row that this change leaves as it is, unless an earlier change affects the key.
     fn existing_key<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
         let Change::Put(values) = change else { return None };
         let key = &values[..self.table.spec().key.len().min(values.len())];
@@ -735,8 +735,8 @@ impl<'t> Check<'t> {
         (found.is_some() && self.table.values(found) == *values).then_some(key)
     }
 
-    /// Adds a change if it is possible.
-    fn take(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
+    /// Adds a change to those to apply, if it is possible.
+    fn add(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
         check_values(self.table, values, is_whole)?;
@@ -772,6 +772,7 @@ pub fn check_row(table: &Table, values: &[Value]) -> Result<(), ChangeErrorKind>
     check_values(table, values, true)
 }
 
+/// Checks the number and the types of the values of a row, or of a key only. The error names the column.
 fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), ChangeErrorKind> {
     let spec = table.spec();
     let n = spec.key.len() + if is_whole { spec.columns.len() } else { 0 };
@@ -797,7 +798,7 @@ fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), C
     Ok(())
 }
 
-/// An injective encoding of values.
+/// Encodes values injectively, so that keys can be compared as bytes.
 fn bytes_of(values: &[Value]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {
@@ -842,7 +843,7 @@ fn change_copies(
     let mut matchers: Vec<&mut Matcher> = matchers.iter_mut().map(|matcher| Arc::make_mut(matcher)).collect();
     let mut begin = 0;
     for run in changes.chunks(run) {
-        look_over(table, run);
+        prefetch_changes(table, run);
         let found: Vec<Row> =
             run.iter().map(|change| table.find_values(change.key(table), Time(0))).collect();
         let removed: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
@@ -850,7 +851,7 @@ fn change_copies(
         active.for_each(|(matcher, _)| matcher.remove(&removed));
         let mut came = Vec::with_capacity(run.len());
         for (at, (change, found)) in (begin..).zip(run.iter().zip(found)) {
-            came.extend(change_copies_at_once(table, change, found, now).map_err(|TableFull| at)?);
+            came.extend(change_row(table, change, found, now).map_err(|TableFull| at)?);
         }
         let active = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
         active.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
@@ -861,7 +862,7 @@ fn change_copies(
 }
 
 /// Prefetches what changes will read of a table.
-fn look_over(table: &Table, changes: &[Change]) {
+fn prefetch_changes(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
         let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
         table.prefetch_rows(&hashes);
@@ -872,12 +873,7 @@ fn look_over(table: &Table, changes: &[Change]) {
 struct TableFull;
 
 /// Applies a change to the row that was found for its key; returns the row that is there then.
-fn change_copies_at_once(
-    table: &Table,
-    change: &Change,
-    found: Row,
-    now: Time,
-) -> Result<Option<Row>, TableFull> {
+fn change_row(table: &Table, change: &Change, found: Row, now: Time) -> Result<Option<Row>, TableFull> {
     match change {
         Change::Remove(_) => {
             table.remove(found);
@@ -911,7 +907,7 @@ fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     insert
 }
 
-/// The age of a row in two copies.
+/// Combines the ages of a row in two copies.
 fn age_of_both(a: Age, b: Age) -> Age {
     let known = |time: Time| (time != NOT_KNOWN).then_some(time);
     let used = known(a.used).max(known(b.used)).unwrap_or(NOT_KNOWN);
@@ -919,7 +915,7 @@ fn age_of_both(a: Age, b: Age) -> Age {
 }
 
 /// An age in which unknown times start now.
-fn begun(Age { used, inserted }: Age, now: Time) -> Age {
+fn with_known_times(Age { used, inserted }: Age, now: Time) -> Age {
     let or_now = |time: Time| if time == NOT_KNOWN { now } else { time };
     Age { used: or_now(used), inserted: or_now(inserted) }
 }
@@ -929,7 +925,7 @@ pub(crate) fn copies(tables: &[Arc<Table>], filled: &ControllerRows) -> Vec<Arc<
     tables.iter().cloned().chain(filled.spare.clone()).collect()
 }
 
-/// A copy of a table with the same rows.
+/// Copies a table with its rows.
 fn copy_of(table: &Table) -> Table {
     let limits = TableSpec { max_rows: table.max_rows(), ..table.spec().clone() };
     let copy = Table::new(limits, table.hash_key());
@@ -957,7 +953,7 @@ pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
     }
 }
 
-/// The age of a row, as far as it was tracked before; the rest starts now.
+/// Returns the age of a row, as far as it was tracked before; the rest starts now.
 fn known_age(before: &Table, row: Row, now: &Table) -> Age {
     let (was, is) = (before.spec(), now.spec());
     let age = before.age(row);

@@ -76,7 +76,7 @@ impl From<CellValue<'_>> for Value {
 }
 
 impl Batch {
-    /// Takes the rows of a pass; returns the number of rows without room.
+    /// Copies the sink rows of a pass; returns the number of rows without room.
     pub(crate) fn take(&mut self, at: Time, program: &Arc<ChainProgram>, outcome: &Outcome) -> usize {
         if self.is_full() {
             return outcome.rows.len();

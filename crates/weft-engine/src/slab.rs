@@ -1,4 +1,4 @@
-//! A slab with generational keys: a key of a removed value finds nothing.
+//! A slab: stores values under generational keys. The key of a removed value finds nothing.
 
 /// A key: the slot, and its generation.
 pub(crate) struct Key<T> {
@@ -53,6 +53,7 @@ impl<T> Slab<T> {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 
+    /// Stores a value and returns its key.
     pub(crate) fn insert(&mut self, value: T) -> Key<T> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
@@ -75,6 +76,7 @@ impl<T> Slab<T> {
         value.as_mut().filter(|_| *generation == key.generation)
     }
 
+    /// Removes the value of a key. None if it was removed before.
     pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
         let (generation, value) = self.slots.get_mut(key.index as usize)?;
         if *generation != key.generation {
@@ -94,6 +96,7 @@ impl<T> Slab<T> {
         self.slots.iter_mut().filter_map(|(_, value)| value.as_mut())
     }
 
+    /// Returns all values with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, (generation, value))| {
             let key = Key { index: index as u32, generation: *generation, of: core::marker::PhantomData };

@@ -135,7 +135,7 @@ impl StateStore {
         Self { workers, hash, chains: BTreeMap::new(), shared: BTreeMap::new(), n_filters: 0 }
     }
 
-    /// Starts an update.
+    /// Starts an update of the state, which [`Self::commit`] ends.
     pub fn stage(&self) -> Staged {
         let mut store = self.clone();
         for table in store.stored_tables() {
@@ -179,7 +179,7 @@ impl StateStore {
         self.chains.retain(|_, chain| !is_empty(chain));
     }
 
-    /// The names of all tables, in order.
+    /// Returns the names of all tables, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = TableName> {
         let shared =
             self.shared.keys().map(|table| TableName { table: table.clone(), ..TableName::default() });
@@ -193,6 +193,7 @@ impl StateStore {
         shared.chain(own)
     }
 
+    /// Returns a table with its metadata, by name.
     pub(crate) fn stored(&self, name: &TableName) -> Option<&StoredTable> {
         if name.instance.is_empty() {
             return self.shared.get(&name.table);
@@ -200,6 +201,7 @@ impl StateStore {
         self.chains.get(&name.chain)?.tables.get(&(name.instance.clone(), name.table.clone()))
     }
 
+    /// Returns a table with its metadata, by name, for changes.
     pub(crate) fn stored_mut(&mut self, name: &TableName) -> Option<&mut StoredTable> {
         if name.instance.is_empty() {
             return self.shared.get_mut(&name.table);
@@ -224,6 +226,7 @@ impl StateStore {
         self.chains.entry(name.to_owned()).or_insert_with(|| ChainState::new(workers))
     }
 
+    /// Finds the existing table of a declaration in a chain.
     fn stored_table(&mut self, chain: &str, decl: &TableDecl) -> Option<&mut StoredTable> {
         if decl.owner.is_empty() {
             return self.shared.get_mut(&decl.spec.name);
@@ -293,7 +296,7 @@ impl Staged {
         Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
 
-    /// The matchers of the program over replicated tables.
+    /// Builds or reuses the matchers of the program over replicated tables.
     fn matchers(
         &mut self,
         program: &ChainProgram,
@@ -315,6 +318,8 @@ impl Staged {
         program.matches.iter().map(&mut matcher).collect()
     }
 
+    /// Returns the copies of a declared table: the existing ones if they fit, otherwise new ones. The error says what
+    /// does not fit.
     fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, StateMismatch> {
         let workers = self.store.workers;
         let mut rows = None;
@@ -396,7 +401,7 @@ impl Bound {
         self.merged.len()
     }
 
-    /// The state for this worker's programs.
+    /// Returns the state for this worker's programs.
     pub fn for_worker(&self, worker: usize) -> State {
         State::from(Parts {
             tables: (0..self.tables.len()).map(|at| Arc::clone(self.table(at, worker))).collect(),
@@ -410,6 +415,7 @@ impl Bound {
 }
 
 impl ChainState {
+    /// Creates an empty state for that many workers.
     fn new(workers: usize) -> Self {
         let scalars = || Arc::new(Scalars::new(SCALARS_MAX));
         Self {
@@ -456,7 +462,7 @@ impl ChainState {
     }
 }
 
-/// Learned rows must not be dropped silently.
+/// Checks that a table may change to the wanted realisation: learned rows must not be dropped silently.
 fn check_realisation(held: Realisation, wanted: Realisation) -> Result<(), String> {
     let per_worker = |r| r == Realisation::PerWorker;
     let filled = |r| r == Realisation::Replicated;
@@ -474,6 +480,7 @@ fn check_realisation(held: Realisation, wanted: Realisation) -> Result<(), Strin
     }
 }
 
+/// Checks that an existing table has the wanted key and limits, and adds columns that it lacks.
 fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
     let key_of = |columns: &[ColumnSpec]| -> String {
         columns.iter().map(|c| format!("{} {}", c.name, c.ty)).collect::<Vec<_>>().join(", ")

@@ -170,6 +170,7 @@ impl Histogram {
     }
 }
 
+/// Returns the bucket of a time.
 fn bucket_of(ns: u64) -> usize {
     let high = 63 - (ns | 1).leading_zeros();
     if high < SUB_BITS {
@@ -179,6 +180,7 @@ fn bucket_of(ns: u64) -> usize {
     (((shift + 1) << SUB_BITS) as u64 + ((ns >> shift) & ((1 << SUB_BITS) - 1))) as usize
 }
 
+/// Returns the largest time of a bucket, in nanoseconds.
 fn upper_bound(bucket: usize) -> u64 {
     let (group, sub) = (bucket >> SUB_BITS, (bucket & ((1 << SUB_BITS) - 1)) as u64);
     if group == 0 {
@@ -239,6 +241,7 @@ impl Stats {
         }
     }
 
+    /// Adds another worker's counts of a chain.
     fn merge_chain(&mut self, other: &ChainStats) {
         let same = |c: &&mut ChainStats| c.chain == other.chain && c.version == other.version;
         let Some(mine) = self.chains.iter_mut().find(same) else {
@@ -252,7 +255,7 @@ impl Stats {
         }
     }
 
-    /// All workers share the state of a filter; each counts its own calls.
+    /// Adds another worker's counts of a filter. All workers share the filter's state, but each counts its own calls.
     fn merge_filter(&mut self, other: &FilterStats) {
         let same = |f: &&mut FilterStats| f.chain == other.chain && f.name == other.name;
         match self.filters.iter_mut().find(same) {
@@ -261,6 +264,7 @@ impl Stats {
         }
     }
 
+    /// Adds another worker's counts of an endpoint.
     fn merge_endpoint(&mut self, other: &EndpointStats) {
         let same = |e: &&mut EndpointStats| e.cluster == other.cluster && e.address == other.address;
         let Some(mine) = self.endpoints.iter_mut().find(same) else {

@@ -135,7 +135,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// When the lowest level wraps around, the next slot of the level above is distributed, and so on.
+    /// Distributes the next slot of the level above when the lowest level wraps around, and so on upward.
     fn cascade(&mut self) {
         let mut span = SLOTS as u64;
         for level in 1..LEVELS {
@@ -154,7 +154,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// A tick before which no timer is due: exact on the lowest level, the start of the slot on higher ones.
+    /// Returns a tick before which no timer is due: exact on the lowest level, the start of the slot on higher ones.
     fn next_tick(&self) -> u64 {
         let mut best = u64::MAX;
         let mut span = 1;
@@ -170,6 +170,7 @@ impl<T> Timers<T> {
         best
     }
 
+    /// Takes a free entry for a timer at a tick, and returns its index.
     fn take_entry(&mut self, what: T, tick: u64) -> u32 {
         if self.free == NONE {
             let fresh =
@@ -185,6 +186,7 @@ impl<T> Timers<T> {
         index
     }
 
+    /// Frees an entry, so that its key becomes stale. Returns its value, if the timer was set.
     fn release(&mut self, index: u32) -> Option<T> {
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
@@ -194,6 +196,7 @@ impl<T> Timers<T> {
         entry.what.take()
     }
 
+    /// Appends an entry to the list of its slot, on the lowest level that reaches its tick.
     fn link(&mut self, index: u32) {
         let tick = self.entries[index as usize].tick;
         let distance = tick.saturating_sub(self.tick);
@@ -218,6 +221,7 @@ impl<T> Timers<T> {
         (entry.level, entry.slot, entry.previous, entry.next) = (level as u8, slot as u8, tail, NONE);
     }
 
+    /// Removes an entry from the list of its slot.
     fn unlink(&mut self, index: u32) {
         let entry = &self.entries[index as usize];
         let (level, slot, previous, next) = (entry.level, entry.slot, entry.previous, entry.next);

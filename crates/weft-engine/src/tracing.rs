@@ -18,7 +18,7 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// How many of the next `n` passes, from the first on, are not timed. 0: the first one is.
+    /// Returns how many of the next `n` passes, from the first on, are not timed. 0: the first one is.
     #[inline]
     pub(crate) fn untraced(&self, now: Time, n: usize) -> usize {
         // Times may go back: those of a capture.
@@ -26,7 +26,7 @@ impl Tracing {
         if self.last.is_some_and(is_soon) { n } else { n.min(self.before as usize) }
     }
 
-    /// That many untimed passes have started, as [`Tracing::untraced`] returned, or one timed pass.
+    /// Counts passes that have started: `n` untimed ones, as [`Tracing::untraced`] returned, or one timed pass.
     #[inline]
     pub(crate) fn began(&mut self, now: Time, n: usize, is_traced: bool) {
         if is_traced {
@@ -36,7 +36,7 @@ impl Tracing {
         }
     }
 
-    /// Whether the next pass is timed; it starts now.
+    /// Starts a pass; returns whether it is timed.
     #[inline]
     pub(crate) fn begin(&mut self, now: Time) -> bool {
         let is_traced = self.untraced(now, 1) == 0;

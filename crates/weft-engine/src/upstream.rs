@@ -1,6 +1,6 @@
 //! Upstream: finds a server for a call, and handles the loss of the server or of the connection to it.
 
-use crate::call::{Call, CallKey, Leg, Phase};
+use crate::call::{Call, CallKey, Phase, StreamRef};
 use crate::conn::{Conn, ConnKey, Life, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer, upstream_config};
@@ -51,7 +51,7 @@ impl Engine {
         };
         let Some(chosen) = chosen.filter(can_be_tried) else {
             let pool = Rc::clone(&call.pool);
-            let text = self.why_none(now, &pool, chosen);
+            let text = self.describe_no_endpoint(now, &pool, chosen);
             return self.end_here(now, key, Status::Unavailable, &text);
         };
         call.endpoint = Some(chosen);
@@ -60,9 +60,9 @@ impl Engine {
         }
     }
 
-    /// Why a call finds no endpoint in a pool, or not the one that it requires: the skipped endpoint that is tried
-    /// next.
-    fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
+    /// Says why a call finds no endpoint in a pool, or not the one that it requires: the skipped endpoint that is
+    /// tried next.
+    fn describe_no_endpoint(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
         let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
         let all = all.take(of.map_or(usize::MAX, |_| 1));
         let next = all.filter(|endpoint| endpoint.is_skipped(now)).min_by_key(|endpoint| endpoint.retry_at());
@@ -91,7 +91,7 @@ impl Engine {
             }
             conn.streams.insert(stream, key);
             call.response.deframer.set_limit(endpoint.cluster.options.message_size_max);
-            call.up = Some(Leg { conn: *conn_key, stream });
+            call.up = Some(StreamRef { conn: *conn_key, stream });
             call.phase = Phase::Open;
             call.request.is_end_queued |= end;
             endpoint.active += 1;
@@ -110,6 +110,8 @@ impl Engine {
         false
     }
 
+    /// Makes a call wait for a stream to an endpoint. If too many wait, ends the last call of the client with the
+    /// most, or this one.
     fn await_upstream(&mut self, now: Time, key: CallKey, at: EndpointKey) {
         let client = self.root_of(key).down().map(|down| down.conn);
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
@@ -130,12 +132,12 @@ impl Engine {
         }
         if let Some(displaced) = displaced {
             self.stats.refuse("waiting_max", 1);
-            self.end_full(now, displaced, at, &format!("{WAITING_MAX} calls wait for one already"));
+            self.end_without_stream(now, displaced, at, &format!("{WAITING_MAX} calls wait for one already"));
         }
     }
 
     /// Ends a call that has found no stream to its endpoint.
-    fn end_full(&mut self, now: Time, key: CallKey, at: EndpointKey, why: &str) {
+    fn end_without_stream(&mut self, now: Time, key: CallKey, at: EndpointKey, why: &str) {
         let Some(endpoint) = self.endpoints.get(at) else { return };
         if !self.calls.get(key).is_some_and(|call| call.waits_at(at)) {
             return;
@@ -160,7 +162,7 @@ impl Engine {
             for call in late.into_iter().map(|waiter| waiter.call) {
                 if self.calls.get(call).is_some_and(|call| call.waits_at(at)) {
                     self.stats.refuse("waiting_time_max", 1);
-                    self.end_full(now, call, at, &format!("none came free in {WAITING_TIME_MAX}"));
+                    self.end_without_stream(now, call, at, &format!("none came free in {WAITING_TIME_MAX}"));
                 }
             }
         }
@@ -183,7 +185,7 @@ impl Engine {
         conns.map(|conn| conn.h2.active_streams() as u64 + u64::from(conn.h2.available_streams())).sum()
     }
 
-    /// A connection has free streams. If they do not suffice, another connection is made.
+    /// Gives the free streams of an endpoint to waiting calls. If they do not suffice, makes another connection.
     pub(crate) fn serve_waiting(&mut self, now: Time, at: EndpointKey) {
         while let Some(waiter) = self.endpoints.get_mut(at).and_then(|e| e.waiting.pop()) {
             if !self.calls.get(waiter.call).is_some_and(|call| call.waits_at(at)) {
@@ -198,8 +200,8 @@ impl Engine {
         }
     }
 
-    /// A connection failed, is gone, or drains: its waiting calls move to other endpoints, each endpoint once. A
-    /// draining one may be replaced, but not endlessly.
+    /// Moves the waiting calls of an endpoint to others, each endpoint once, because its connection failed, is gone
+    /// or drains. A draining one may be replaced, but not endlessly. Calls that have tried all endpoints end.
     pub(crate) fn reassign_waiting(&mut self, now: Time, at: EndpointKey, drains: bool) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         if !endpoint.ready.is_empty() || endpoint.connecting.is_some() {
@@ -230,10 +232,10 @@ impl Engine {
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
     }
 
-    /// A connection to an endpoint has failed: it is skipped for a while, and probed after that.
-    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
+    /// Records a failed connection to an endpoint: the endpoint is skipped for a while, and probed after that.
+    pub(crate) fn record_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
-        let due = endpoint.note_failure(now, why);
+        let due = endpoint.record_failure(now, why);
         let timer = self.timers.set(due, Timer::Probe(at));
         if let Some(before) = endpoint.probe.replace(timer) {
             self.timers.cancel(before);
@@ -249,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// A connection was not ready within its cluster's timeout.
+    /// Closes a connection that was not ready within its cluster's timeout.
     pub(crate) fn connect_timed_out(&mut self, now: Time, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { endpoint, is_ready: false }, .. }) = self.conns.get(key)
         else {
@@ -267,8 +269,9 @@ impl Engine {
         self.timers.set(now + endpoint.cluster.options.connect_timeout, Timer::Connect(key));
     }
 
-    /// A server's first settings have arrived. Before that it would refuse streams beyond its limit, and a listener
-    /// that is not an HTTP/2 server would take calls with it.
+    /// Makes a connection available to calls, because the server's first settings have arrived. Before that the
+    /// server would refuse streams beyond its limit, and a listener that is not an HTTP/2 server would take calls
+    /// with it.
     pub(crate) fn upstream_ready(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Side::Upstream { endpoint, is_ready } = &mut conn.side else { return };
@@ -280,11 +283,12 @@ impl Engine {
         self.stats.upstream.open += 1;
         self.stats.upstream.total += 1;
         if let Some(endpoint) = self.endpoints.get_mut(*endpoint) {
-            endpoint.note_connected(key);
+            endpoint.record_connected(key);
         }
     }
 
-    /// No new streams are opened on this connection; the server has not processed those above `last_stream`.
+    /// Stops opening streams on a connection that the server drains; resends the calls above `last_stream`, which it
+    /// has not processed.
     pub(crate) fn upstream_drains(&mut self, now: Time, key: ConnKey, last_stream: StreamId) {
         let Some(at) = self.upstream_of(key) else { return };
         if let Some(endpoint) = self.endpoints.get_mut(at) {
@@ -300,16 +304,16 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not processed the call (RFC 9113 section 8.7). If it is not resent, the client gets the same
-    /// signal, so that its library may retry, as without this node.
+    /// Resends a call that the server has not processed (RFC 9113 section 8.7). If that is not possible, the client
+    /// gets the same signal, so that its library may retry, as without this node.
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_upstream(now, key);
         if !self.resend(now, key) && !self.has_answer(key) {
-            self.end(now, key, End::Refused);
+            self.end_call(now, key, End::Refused);
         }
     }
 
-    /// The server reset its stream.
+    /// Handles a reset of the server's stream: resends the call or ends it.
     pub(crate) fn server_reset(&mut self, now: Time, key: CallKey, code: ErrorCode) {
         if code == ErrorCode::RefusedStream {
             return self.server_refused(now, key);
@@ -328,7 +332,7 @@ impl Engine {
         self.end_here(now, key, status, &format!("the server reset the stream: {code:?}"));
     }
 
-    /// This node has reset the server's stream for a violation.
+    /// Ends a call whose server stream this node has reset for a violation.
     pub(crate) fn server_at_fault(&mut self, now: Time, key: CallKey, fault: Violation) {
         let server = self.server_of(key);
         self.forget_upstream(now, key);
@@ -339,7 +343,7 @@ impl Engine {
         self.end_here(now, key, status, &format!("the stream to {server} was ended here: {what}"));
     }
 
-    /// The server's connection is gone, or this node has closed it for a violation.
+    /// Handles the loss of a call's server connection, or its closing for a violation: resends the call or ends it.
     pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
         let (server, is_unsent) = (self.server_of(key), self.is_unsent(key));
         self.forget_upstream(now, key);
@@ -353,7 +357,7 @@ impl Engine {
         self.end_here(now, key, status, &text);
     }
 
-    /// The status and message of calls after this violation of a server.
+    /// Returns the status and message of calls after this violation of a server.
     fn describe_fault(&self, fault: Violation) -> (Status, String) {
         let config = &self.config.upstream;
         match fault {
@@ -384,7 +388,7 @@ impl Engine {
         endpoint.map_or_else(|| "the server".into(), |endpoint| Rc::clone(&endpoint.name))
     }
 
-    /// The upstream stream of a call has ended by itself.
+    /// Forgets the upstream stream of a call, which has ended by itself.
     fn forget_upstream(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some(up) = call.up.take() else { return };
@@ -393,8 +397,8 @@ impl Engine {
         self.leave_upstream(now, up, endpoint, owed);
     }
 
-    /// A call needs its upstream stream no longer; `owed` bytes of it were not credited yet.
-    pub(crate) fn leave_upstream(&mut self, now: Time, up: Leg, at: Option<EndpointKey>, owed: u32) {
+    /// Releases the upstream stream of a call, which needs it no longer; `owed` bytes of it were not credited yet.
+    pub(crate) fn leave_upstream(&mut self, now: Time, up: StreamRef, at: Option<EndpointKey>, owed: u32) {
         if let Some(endpoint) = at.and_then(|e| self.endpoints.get_mut(e)) {
             endpoint.active -= 1;
             endpoint.n_left += 1;
@@ -444,6 +448,7 @@ impl Engine {
         self.after_change(key);
     }
 
+    /// Returns the endpoint of a connection; None for a client's connection.
     pub(crate) fn upstream_of(&self, key: ConnKey) -> Option<EndpointKey> {
         match self.conns.get(key)?.side {
             Side::Upstream { endpoint, .. } => Some(endpoint),
@@ -453,7 +458,7 @@ impl Engine {
 
     // ---- updates ----
 
-    /// The pool of a cluster; reuses existing endpoints.
+    /// Creates the pool of a cluster; reuses existing endpoints.
     pub(crate) fn pool_for(&mut self, cluster: &Arc<Cluster>) -> Rc<Pool> {
         let mut members = Vec::new();
         for address in &cluster.endpoints {
@@ -492,6 +497,7 @@ impl Engine {
         }
     }
 
+    /// Removes an endpoint of an old plan: cancels its timers and drains its connections.
     fn retire_endpoint(&mut self, now: Time, key: EndpointKey) {
         let Some(endpoint) = self.endpoints.remove(key) else { return };
         if let Some(conn) = endpoint.connecting {
@@ -503,6 +509,7 @@ impl Engine {
         }
     }
 
+    /// Returns the counters of all endpoints of the current plan.
     pub(crate) fn endpoint_stats(&self) -> Vec<EndpointStats> {
         let of_pool = |pool: &Rc<Pool>| {
             let members = pool.members.iter().filter_map(|key| self.endpoints.get(*key));

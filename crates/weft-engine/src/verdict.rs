@@ -45,7 +45,7 @@ pub(crate) enum Tuple<'a> {
 }
 
 impl Engine {
-    /// A pass of the request direction; header edits are applied while the headers are held.
+    /// Runs a pass of the request direction, and applies its header edits while the headers are held.
     pub(crate) fn pass_request(
         &mut self,
         now: Time,
@@ -145,7 +145,8 @@ impl Engine {
         MessageOutcome::Ended
     }
 
-    /// The message as the chain reads it, decompressed if necessary. If that fails, it must not pass unread.
+    /// Returns the message as the chain reads it, decompressed if necessary. If that fails, the message must not pass
+    /// unread.
     fn plain_payload<'a>(
         &self,
         key: CallKey,
@@ -190,7 +191,7 @@ impl Engine {
             builder
         };
         let builders = Box::new((with_offer(Form::TrailersOnly), with_offer(Form::Trailers)));
-        self.end(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
+        self.end_call(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
     }
 
     /// Runs a segment on the state of the call.
@@ -237,7 +238,8 @@ impl Engine {
         self.pass_scratch.run(active, segment, &pass_inputs, &mut call.row, opened)
     }
 
-    /// The endpoint of a call. Behind a filter: the one that answered a try, or that of the latest open try.
+    /// Returns the endpoint of a call. If the call is at a filter: the one that answered a try, or that of the latest
+    /// open try.
     fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
         let call = self.calls.get(key)?;
         let of_try = || self.endpoint_of(call.filtered.as_ref()?.tries().last()?);
@@ -274,11 +276,12 @@ impl Engine {
             call.is_ending = true;
             self.hold_response(key, now + delay, HeldItem::End(Box::new(end)));
         } else {
-            self.end(now, key, end);
+            self.end_call(now, key, end);
         }
         false
     }
 
+    /// Sets the target of a call from its REDIRECT. False if the target is unknown and the call has ended.
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
         self.pass_scratch.outcome.materialize();
         let Some((pool, endpoint)) = self.active.target(&self.pass_scratch.outcome.text) else {
@@ -295,6 +298,7 @@ impl Engine {
         true
     }
 
+    /// Returns the answer to an ABORT: its status and text, with the headers that the program has set.
     fn abort_answer(&self, active: &ActiveChain, status: Status) -> Answer {
         let outcome = &self.pass_scratch.outcome;
         let answers = outcome.edits.iter().filter_map(|edit| match edit.target {
@@ -316,7 +320,7 @@ impl Engine {
         }
     }
 
-    /// The message of a REPLY, with its prefix.
+    /// Builds the message of a REPLY, with its prefix; an error is the text of the failure.
     fn reply(&self, key: CallKey, active: &ActiveChain) -> Result<Vec<u8>, Vec<u8>> {
         let call = self.calls.get(key).expect("the caller has the call");
         let outcome = &self.pass_scratch.outcome;
@@ -405,7 +409,7 @@ impl Engine {
     }
 }
 
-/// The number of elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
+/// Counts the elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
 /// are two handlers of one pass, and an element whose REQUEST ended the call has opened it.
 fn opened_by(active: &ActiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {

@@ -57,7 +57,7 @@ impl WaitingCalls {
         self.len += 1;
     }
 
-    /// Takes the next call.
+    /// Takes the next call: the first of the client whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
         let client = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&client).expect("a client that has a turn has calls");

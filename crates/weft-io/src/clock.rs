@@ -1,4 +1,4 @@
-//! Time from the operating system.
+//! Reads the time from the operating system.
 
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -42,13 +42,13 @@ impl Descriptors {
     pub(crate) fn admit(&self, socket: RawFd) -> bool {
         let may_stay = u64::try_from(socket).is_ok_and(|number| number < self.bound);
         if !may_stay {
-            self.note_refused();
+            self.count_refused();
         }
         may_stay
     }
 
     /// Counts a refusal by the system itself.
-    pub(crate) fn note_refused(&self) {
+    pub(crate) fn count_refused(&self) {
         self.n_refused.fetch_add(1, Relaxed);
     }
 }

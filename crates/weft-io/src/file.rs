@@ -17,9 +17,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     // have been replaced.
     let refuse = |kind: std::fs::FileType| match kind.is_file() {
         true => Ok(()),
-        false => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, and no file", name(kind))))
-        }
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("it is {}, and no file", kind_name(kind)),
+        )),
     };
     refuse(std::fs::metadata(path)?.file_type())?;
     // A FIFO that has replaced the file would block otherwise.
@@ -60,6 +61,7 @@ pub fn text(bytes: io::Result<Vec<u8>>) -> io::Result<String> {
     String::from_utf8(bytes?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Returns the error of a file with more than `bytes_max` bytes.
 fn too_large(bytes_max: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::FileTooLarge,
@@ -67,7 +69,8 @@ fn too_large(bytes_max: u64) -> io::Error {
     )
 }
 
-fn name(kind: std::fs::FileType) -> &'static str {
+/// Names a kind of file that is not a regular one, for messages.
+fn kind_name(kind: std::fs::FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a folder",
         kind if kind.is_fifo() => "a FIFO",

@@ -1,4 +1,4 @@
-//! Huge pages for tables with many rows.
+//! Allocates the memory of large tables on huge pages.
 
 #![expect(unsafe_code, reason = "memory that is zeros without having been written, and a system call")]
 
@@ -15,10 +15,10 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Puts tables that become large from now on into huge pages, if the operating system gives them on request (`madvise`
 /// in `/sys/kernel/mm/transparent_hugepage/enabled`, the usual setting). Otherwise this only costs time.
 pub fn ask_for_huge_pages() {
-    weft_core::table::set_block_source(BlockSource { block, prefault: soon });
+    weft_core::table::set_block_source(BlockSource { block, prefault: request_prefault });
 }
 
-/// Allocates zeroed words. Words that are never written are not resident.
+/// Allocates zeroed words, on huge pages where possible. Words that are never written are not resident.
 fn block(words: usize) -> Box<[AtomicU64]> {
     let layout = Layout::array::<AtomicU64>(words).expect("a table's size is limited");
     assert!(layout.size() > 0, "a block has at least one word");
@@ -43,8 +43,8 @@ const WAITING_MAX: usize = 64;
 /// Start and length of memory in bytes.
 type Range = (usize, usize);
 
-/// Makes a background thread populate memory.
-fn soon(words: &[AtomicU64]) {
+/// Requests a background thread to populate memory. The request is dropped if too many wait.
+fn request_prefault(words: &[AtomicU64]) {
     static WAITING: OnceLock<Option<SyncSender<Range>>> = OnceLock::new();
     let waiting = WAITING.get_or_init(|| {
         let (waiting, ranges) = sync_channel(WAITING_MAX);
@@ -56,6 +56,7 @@ fn soon(words: &[AtomicU64]) {
     }
 }
 
+/// Populates the requested ranges, as the background thread.
 fn populate(ranges: &Receiver<Range>) {
     // The thread may be older than the node's own reduction. If that fails, the node reports it.
     let _ = privileges::reduce(KeptCapabilities::Nothing);
@@ -77,7 +78,7 @@ mod tests {
     fn blocks_are_zeroed_and_writable() {
         for words in [1, 4096, 3 * HUGE_PAGE_BYTES / 8 + 1] {
             let block = block(words);
-            soon(&block);
+            request_prefault(&block);
             assert!(block.iter().all(|word| word.swap(7, Relaxed) == 0) && block.len() == words);
         }
     }

@@ -29,7 +29,7 @@ pub struct Name {
     pub error: Option<String>,
 }
 
-/// The names of a plan's endpoints.
+/// Returns the names of a plan's endpoints.
 pub fn names_of(plan: &Plan) -> BTreeSet<String> {
     let endpoints = plan.clusters.iter().flat_map(|cluster| &cluster.endpoints);
     endpoints
@@ -84,6 +84,8 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
     answers.into_iter().map(told).collect()
 }
 
+/// Resolves a name to its addresses, without duplicates and alternating between families. An error says why there are
+/// none.
 fn resolve(name: &str) -> Result<Vec<SocketAddr>, String> {
     let all: Vec<SocketAddr> = name.to_socket_addrs().map_err(|error| reason(&error))?.collect();
     let mut seen = BTreeSet::new();

@@ -490,6 +490,7 @@ impl Node {
         self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Hands bound sockets to the first worker, which listens on them, and adds them to the node's listeners.
     fn listen(&mut self, sockets: Vec<(Listener, ListenSocket)>) -> Result<(), NodeError> {
         for (listener, socket) in sockets {
             let address = socket.address();
@@ -521,6 +522,7 @@ fn same_address(running: &Listener, wanted: &Listener) -> bool {
     }
 }
 
+/// Binds the sockets of all listeners, or none.
 fn bind_all(listeners: &[Listener]) -> Result<Vec<(Listener, ListenSocket)>, NodeError> {
     let bind = |listener: &Listener| {
         let socket = ListenSocket::bind(&listener.address)
@@ -530,6 +532,7 @@ fn bind_all(listeners: &[Listener]) -> Result<Vec<(Listener, ListenSocket)>, Nod
     listeners.iter().map(bind).collect()
 }
 
+/// Adds the counters of retired chains, by chain and element name.
 fn merge_retired(into: &mut Retired, from: Retired) {
     for (chain, elements) in from {
         let at = into.iter().position(|(name, _)| *name == chain).unwrap_or_else(|| {

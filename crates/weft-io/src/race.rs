@@ -30,19 +30,19 @@ impl Race {
         &self.endpoint
     }
 
-    /// The next address to try, if one is due: the caller confirms the attempt with [`Race::note_begun`].
+    /// The next address to try, if one is due: the caller confirms the attempt with [`Race::record_begun`].
     pub(crate) fn next_address(&mut self, now: Time) -> Option<Address> {
         let is_due = self.attempts.is_empty() || self.next_at <= now;
         if is_due { self.untried.pop_front() } else { None }
     }
 
-    pub(crate) fn note_begun(&mut self, now: Time, slot: usize) {
+    pub(crate) fn record_begun(&mut self, now: Time, slot: usize) {
         self.attempts.push(slot);
         self.next_at = now + ATTEMPT_DELAY;
     }
 
     /// An attempt has failed: the next is due at once.
-    pub(crate) fn note_failed(&mut self, now: Time, slot: usize) {
+    pub(crate) fn record_failed(&mut self, now: Time, slot: usize) {
         self.attempts.retain(|attempt| *attempt != slot);
         self.next_at = now;
     }
@@ -91,12 +91,12 @@ mod tests {
         let all = addresses(3);
         let mut race = Race::new(&all[0], Time(0), all.clone());
         assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
-        race.note_begun(Time(0), 7);
+        race.record_begun(Time(0), 7);
         assert_eq!(race.next_address(Time(1)), None);
         let later = Time(0) + ATTEMPT_DELAY;
         assert_eq!(race.poll_timeout(), Some(later));
         assert_eq!(race.next_address(later), Some(all[1].clone()));
-        race.note_begun(later, 8);
+        race.record_begun(later, 8);
         assert_eq!(race.next_address(later), None);
         assert_eq!(race.into_attempts(), [7, 8]);
     }
@@ -107,12 +107,12 @@ mod tests {
         let all = addresses(2);
         let mut race = Race::new(&all[0], Time(0), all.clone());
         assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
-        race.note_begun(Time(0), 7);
-        race.note_failed(Time(5), 7);
+        race.record_begun(Time(0), 7);
+        race.record_failed(Time(5), 7);
         assert!(!race.is_lost());
         assert_eq!(race.next_address(Time(5)), Some(all[1].clone()));
-        race.note_begun(Time(5), 8);
-        race.note_failed(Time(9), 8);
+        race.record_begun(Time(5), 8);
+        race.record_failed(Time(9), 8);
         assert!(race.is_lost() && race.poll_timeout().is_none());
         assert!(Race::new(&all[0], Time(0), []).is_lost(), "a name without an address");
     }

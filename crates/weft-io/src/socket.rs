@@ -102,7 +102,7 @@ impl StreamSocket {
         }
     }
 
-    /// The peer's IP address, if it has one.
+    /// Returns the peer's IP address, if it has one.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
@@ -124,6 +124,7 @@ impl StreamSocket {
         }
     }
 
+    /// Reads bytes without waiting; returns their number, 0 at the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -131,6 +132,7 @@ impl StreamSocket {
         }
     }
 
+    /// Writes bytes without waiting; returns the number written.
     pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(from),
@@ -154,6 +156,7 @@ impl StreamSocket {
         }
     }
 
+    /// Returns the socket as a source of events.
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(stream) => stream,
@@ -171,6 +174,7 @@ impl StreamSocket {
 }
 
 impl ListenSocket {
+    /// Registers the listener for connections to accept.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
@@ -178,6 +182,7 @@ impl ListenSocket {
         }
     }
 
+    /// Removes the listener from the poll.
     pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => registry.deregister(listener),

@@ -38,7 +38,7 @@ impl Spin {
     }
 
     /// Polling found nothing, and the next event came after this time.
-    pub(crate) fn note_slept(&mut self, time: Interval) {
+    pub(crate) fn record_sleep(&mut self, time: Interval) {
         let longer = (self.window.0 * 2).max(SPIN_FIRST.0).min(self.max.0);
         self.window = if time > self.max { Interval::ZERO } else { Interval(longer) };
     }
@@ -55,20 +55,20 @@ mod tests {
         assert_eq!(spin.window(1), Interval::ZERO);
         let windows: Vec<_> = (0..5)
             .map(|_| {
-                spin.note_slept(Interval::from_micros(30));
+                spin.record_sleep(Interval::from_micros(30));
                 spin.window(1).0 / 1000
             })
             .collect();
         assert_eq!(windows, [10, 20, 40, 80, 150]);
         assert_eq!(spin.window(CALLS_MAX + 1), Interval::ZERO);
-        spin.note_slept(Interval::from_micros(151));
+        spin.record_sleep(Interval::from_micros(151));
         assert_eq!(spin.window(1), Interval::ZERO);
     }
 
     #[test]
     fn workers_on_all_cores_sleep() {
         for mut spin in [Spin::new(BUSY_POLL_MAX, 2, 2), Spin::new(Interval::ZERO, 1, 2)] {
-            spin.note_slept(Interval::from_micros(1));
+            spin.record_sleep(Interval::from_micros(1));
             assert_eq!(spin.window(1), Interval::ZERO);
         }
     }

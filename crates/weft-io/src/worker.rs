@@ -169,6 +169,7 @@ struct Socket {
 }
 
 impl Worker {
+    /// Creates a worker that runs `plan`; `peers` are the mailboxes of all workers.
     pub(crate) fn new(
         config: Config,
         plan: Arc<Plan>,
@@ -223,7 +224,7 @@ impl Worker {
             for index in core::mem::take(&mut self.again) {
                 if let Some(Some(socket)) = self.sockets.get_mut(index) {
                     socket.is_again = false;
-                    self.read(now, index);
+                    self.read_socket(now, index);
                 }
             }
             for event in &events {
@@ -232,7 +233,7 @@ impl Worker {
                     Token(token) if token > LISTENERS - self.listeners.len() && token <= LISTENERS => {
                         self.accept(LISTENERS - token);
                     }
-                    Token(index) => self.ready(now, index, event),
+                    Token(index) => self.handle_socket_event(now, index, event),
                 }
             }
             self.retry_accept();
@@ -271,7 +272,7 @@ impl Worker {
         let longest = self.wait_max();
         self.poll(events, longest)?;
         if longest != Some(Duration::ZERO) {
-            self.spin.note_slept(clock::now() - began);
+            self.spin.record_sleep(clock::now() - began);
         }
         Ok(())
     }
@@ -281,6 +282,7 @@ impl Worker {
         self.poll.poll(events, longest)
     }
 
+    /// Returns how long the worker may sleep: until the next timer, retry or deadline. None if there is none.
     fn wait_max(&self) -> Option<Duration> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
@@ -299,7 +301,8 @@ impl Worker {
 
     // ---- sockets ----
 
-    fn ready(&mut self, now: Time, index: usize, event: &Event) {
+    /// Handles an event of a socket: the result of connecting, then writes and reads.
+    fn handle_socket_event(&mut self, now: Time, index: usize, event: &Event) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if socket.is_connecting {
             match socket.stream.is_connected() {
@@ -312,14 +315,15 @@ impl Worker {
         // An end that arrives together with data has no event of its own: the next read finds it.
         socket.is_read_closed |= event.is_read_closed();
         if event.is_writable() {
-            self.write(now, index);
+            self.write_socket(now, index);
         }
         if event.is_readable() || event.is_read_closed() {
-            self.read(now, index);
+            self.read_socket(now, index);
         }
     }
 
-    fn read(&mut self, now: Time, index: usize) {
+    /// Reads from a connection, a limited number of times per turn, and gives the bytes to the engine.
+    fn read_socket(&mut self, now: Time, index: usize) {
         for _ in 0..READS_A_TURN {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
             self.syscalls += 1;
@@ -349,13 +353,14 @@ impl Worker {
         matches!(self.sockets.get(index), Some(Some(socket)) if socket.is_read_closed)
     }
 
-    fn write(&mut self, now: Time, index: usize) {
+    /// Writes a connection's output until the socket or the output is exhausted.
+    fn write_socket(&mut self, now: Time, index: usize) {
         loop {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
             let output = self.engine.output(socket.conn);
             if output.is_empty() {
                 if socket.is_closing {
-                    self.end_output(now, index);
+                    self.shut_down_output(now, index);
                 }
                 return;
             }
@@ -374,13 +379,13 @@ impl Worker {
 
     /// The peer or the network has ended a connection.
     fn close_lost(&mut self, now: Time, index: usize, reason: CloseReason) {
-        let Some(socket) = self.forget(index) else { return };
+        let Some(socket) = self.remove_socket(index) else { return };
         self.engine.handle_closed(now, socket.conn, reason);
     }
 
-    /// A connection that the engine has closed has nothing left to write. It is closed once the peer has closed, too:
+    /// Shuts down writing on a connection that the engine has closed. It is closed once the peer has closed, too:
     /// with unread bytes the system would reset the connection, and the peer would lose our last ones.
-    fn end_output(&mut self, now: Time, index: usize) {
+    fn shut_down_output(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if !core::mem::replace(&mut socket.is_output_ended, true) {
             self.syscalls += 1;
@@ -390,7 +395,8 @@ impl Worker {
         }
     }
 
-    fn forget(&mut self, index: usize) -> Option<Socket> {
+    /// Removes the socket of a connection or an attempt, and frees its index.
+    fn remove_socket(&mut self, index: usize) -> Option<Socket> {
         let mut socket = self.sockets.get_mut(index)?.take()?;
         // Closing the descriptor would deregister it, too; this keeps mio's records consistent.
         let _ = socket.stream.deregister(self.poll.registry());
@@ -437,10 +443,10 @@ impl Worker {
     fn act_and_write(&mut self, now: Time) {
         loop {
             if let Some(action) = self.engine.poll_action() {
-                self.act(now, action);
+                self.run_action(now, action);
             } else if let Some(conn) = self.engine.poll_output() {
                 if let Some(index) = self.slots.get(&conn).copied() {
-                    self.write(now, index);
+                    self.write_socket(now, index);
                 }
             } else {
                 return;
@@ -448,7 +454,8 @@ impl Worker {
         }
     }
 
-    fn act(&mut self, now: Time, action: Action) {
+    /// Carries out an action of the engine: connects, closes, wakes other workers or aborts.
+    fn run_action(&mut self, now: Time, action: Action) {
         match action {
             Action::Connect { conn, address } => {
                 let addresses = self.addresses_of(&address);
@@ -464,7 +471,7 @@ impl Worker {
                 if let Some(Some(socket)) = self.sockets.get_mut(index) {
                     socket.is_closing = true;
                 }
-                self.write(now, index);
+                self.write_socket(now, index);
             }
             Action::Wake => {
                 let others = self.peers.iter().enumerate().filter(|(index, _)| *index != self.index);
@@ -478,7 +485,7 @@ impl Worker {
                     self.connect_errors.insert(endpoint, "no answer in the connect timeout".to_owned());
                 }
                 if let Some(index) = self.slots.get(&conn).copied() {
-                    self.forget(index);
+                    self.remove_socket(index);
                 }
             }
         }
@@ -486,7 +493,7 @@ impl Worker {
 
     // ---- connecting ----
 
-    /// The addresses of an endpoint, in the order of attempts.
+    /// Returns the addresses of an endpoint, in the order of attempts.
     fn addresses_of(&self, endpoint: &Address) -> Vec<Address> {
         match endpoint {
             Address::Name(name) => {
@@ -496,6 +503,7 @@ impl Worker {
         }
     }
 
+    /// Starts the connection attempts that are due.
     fn run_races(&mut self, now: Time) {
         let is_due = |race: &Race| race.poll_timeout().is_some_and(|at| at <= now);
         let due: Vec<ConnId> =
@@ -513,7 +521,7 @@ impl Worker {
             let endpoint = race.endpoint().clone();
             let Some(address) = race.next_address(now) else { return };
             self.syscalls += 1;
-            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note_refused(error));
+            let connected = StreamSocket::connect(&address).inspect_err(|error| self.count_refused(error));
             let admitted = connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
                 true => Ok(stream),
                 false => Err(io::Error::other("the last descriptors are not for calls")),
@@ -521,7 +529,7 @@ impl Worker {
             match admitted.and_then(|stream| self.insert(conn, stream, Some(endpoint.clone()))) {
                 Ok(index) => {
                     if let Some(race) = self.races.get_mut(&conn) {
-                        race.note_begun(now, index);
+                        race.record_begun(now, index);
                     }
                 }
                 Err(error) => self.note_connect_error(&endpoint, &error),
@@ -529,19 +537,19 @@ impl Worker {
         }
     }
 
-    /// An attempt has failed: tries the next address.
+    /// Handles a failed connection attempt: tries the next address.
     fn lose_attempt(&mut self, now: Time, index: usize, error: &io::Error) {
-        let Some(socket) = self.forget(index) else { return };
+        let Some(socket) = self.remove_socket(index) else { return };
         if let Some(endpoint) = &socket.endpoint {
             self.note_connect_error(endpoint, error);
         }
         if let Some(race) = self.races.get_mut(&socket.conn) {
-            race.note_failed(now, index);
+            race.record_failed(now, index);
         }
         self.run_race(now, socket.conn);
     }
 
-    /// An attempt has succeeded: drops the others, and moves its address to the front.
+    /// Handles a successful connection attempt: drops the others, and moves its address to the front.
     fn win_race(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         socket.is_connecting = false;
@@ -551,7 +559,7 @@ impl Worker {
         race.into_attempts()
             .into_iter()
             .filter(|slot| *slot != index)
-            .for_each(|slot| drop(self.forget(slot)));
+            .for_each(|slot| drop(self.remove_socket(slot)));
         self.slots.insert(conn, index);
         self.connect_errors.remove(&endpoint);
         if let (Some(peer), Some(addresses)) = (peer, self.names.get_mut(&endpoint))
@@ -566,7 +574,7 @@ impl Worker {
     fn end_race(&mut self, conn: ConnId) -> Option<String> {
         let race = self.races.remove(&conn)?;
         let endpoint = race.endpoint().to_string();
-        race.into_attempts().into_iter().for_each(|slot| drop(self.forget(slot)));
+        race.into_attempts().into_iter().for_each(|slot| drop(self.remove_socket(slot)));
         Some(endpoint)
     }
 
@@ -574,7 +582,7 @@ impl Worker {
         self.connect_errors.insert(endpoint.to_string(), error.to_string());
     }
 
-    /// Names have new addresses: connections to removed addresses take no further calls.
+    /// Applies new addresses of names: connections to removed addresses take no further calls.
     fn apply_names(&mut self, now: Time, names: &Names) {
         self.names = names.iter().map(|(name, found)| (name.clone(), found.addresses.clone())).collect();
         let mut moved = Vec::new();
@@ -598,6 +606,7 @@ impl Worker {
 
     // ---- accepting ----
 
+    /// Accepts connections of a listener, a limited number per turn, and distributes them to the workers round-robin.
     fn accept(&mut self, at: usize) {
         for _ in 0..ACCEPTS_A_TURN {
             let Some(Some((name, socket))) = self.listeners.get(at) else { return };
@@ -616,7 +625,7 @@ impl Worker {
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Most likely there is no descriptor left: the connection waits in the backlog.
                 Err(error) => {
-                    self.note_refused(&error);
+                    self.count_refused(&error);
                     return self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
                 }
             }
@@ -625,12 +634,13 @@ impl Worker {
     }
 
     /// Counts errors caused by a lack of descriptors, of the process or of the system.
-    fn note_refused(&self, error: &io::Error) {
+    fn count_refused(&self, error: &io::Error) {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
-            self.descriptors.note_refused();
+            self.descriptors.count_refused();
         }
     }
 
+    /// Accepts connections again, if the time after a lack of descriptors is over.
     fn retry_accept(&mut self) {
         if self.accept_again.is_some_and(|at| at <= Instant::now()) {
             self.accept_again = None;
@@ -640,7 +650,7 @@ impl Worker {
 
     // ---- mail ----
 
-    /// Returns false if all senders are gone.
+    /// Handles all mail. Returns false if all senders are gone.
     fn read_mail(&mut self, now: Time) -> bool {
         loop {
             match self.mail.try_recv() {
@@ -651,6 +661,7 @@ impl Worker {
         }
     }
 
+    /// Handles one message from the node or from another worker.
     fn handle_mail(&mut self, now: Time, mail: Mail) {
         match mail {
             Mail::Accepted { stream, listener, peer } => {
@@ -723,7 +734,7 @@ impl Worker {
         }
     }
 
-    /// While stopping: closes listeners whose delay is over; after the last, starts the time of the calls.
+    /// Closes listeners whose delay is over while stopping; after the last, starts the time limit of the calls.
     fn drain_listeners(&mut self, now: Time) {
         let Some(within) = self.stop_within else { return };
         let at = Instant::now();
@@ -741,6 +752,7 @@ impl Worker {
         }
     }
 
+    /// Renames listeners (from, to), here and in the engine.
     fn rename_listeners(&mut self, renamed: &[(String, String)]) {
         self.engine.rename_listeners(renamed);
         for (name, _) in self.listeners.iter_mut().flatten() {
@@ -765,6 +777,7 @@ impl Worker {
         self.stop_at.is_some() || self.gone_at.is_some()
     }
 
+    /// Whether the worker is stopping, and has finished its calls, connections and rows, or has run out of time.
     fn has_stopped(&self) -> bool {
         let is_idle = self.engine.clients_open() == 0 && self.engine.calls_open() == 0;
         let is_late = self.gone_at.is_some_and(|at| Instant::now() >= at);
@@ -773,6 +786,8 @@ impl Worker {
 
     // ---- rows ----
 
+    /// Sends the sink rows to the writer, if they are due or the worker is stopping. Counts them as lost if the
+    /// writer is behind.
     fn send_rows(&mut self, now: Time) {
         let n = self.engine.rows().len();
         if n == 0 {

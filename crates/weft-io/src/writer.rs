@@ -62,7 +62,7 @@ pub struct TableRow {
 }
 
 impl TableRow {
-    /// The change that a row of a sink requests; None if the sink is not for a table.
+    /// Returns the change that a row of a sink requests; None if the sink is not for a table.
     pub fn of(row: &Row<'_>) -> Option<Self> {
         let SinkTarget::Table { owner, table, deletes } = &row.sink.target else { return None };
         let names = row.sink.columns.iter().map(|column| column.name.clone());
@@ -250,6 +250,7 @@ fn id_of(found: &Metadata) -> FileId {
 }
 
 impl Target {
+    /// Opens a file for appending; completes a last line that a stop has cut. A failure is kept, and retried later.
     fn open(path: &str) -> Self {
         let open = || {
             let file = OpenOptions::new().create(true).append(true).mode(SINK_MODE).open(path)?;
@@ -289,7 +290,7 @@ impl Target {
         let Self::Open { file, n_buffered, .. } = self else { return 1 };
         *n_buffered += 1;
         let written = file.write_all(line);
-        self.note_outcome(written)
+        self.handle_write_result(written)
     }
 
     /// Writes the buffer; returns the number of lost rows.
@@ -299,10 +300,11 @@ impl Target {
         if flushed.is_ok() {
             *n_buffered = 0;
         }
-        self.note_outcome(flushed)
+        self.handle_write_result(flushed)
     }
 
-    fn note_outcome(&mut self, outcome: io::Result<()>) -> u64 {
+    /// Handles the result of a write: after a failure, returns the number of buffered rows, which are lost.
+    fn handle_write_result(&mut self, outcome: io::Result<()>) -> u64 {
         let Err(error) = outcome else { return 0 };
         match core::mem::replace(self, Self::failed(&error)) {
             Self::Open { file, n_buffered, .. } => {
@@ -316,6 +318,7 @@ impl Target {
 }
 
 impl Files {
+    /// Writes batches until all senders are gone, and flushes the files at regular intervals.
     fn run(&mut self, incoming: &Receiver<Batch>, spares: &[SyncSender<Batch>]) {
         let mut turn = 0;
         let mut flush_at = Instant::now() + FLUSH_EVERY;
@@ -337,6 +340,7 @@ impl Files {
         }
     }
 
+    /// Writes the rows of a batch to their targets: standard output, files, metrics and tables.
     fn write(&mut self, batch: &Batch) {
         let mut stdout = io::stdout().lock();
         for row in batch.rows() {
@@ -354,7 +358,7 @@ impl Files {
                     write_row(&mut self.line, &row);
                     self.append(path);
                 }
-                SinkTarget::Metrics => self.note_metrics(&row),
+                SinkTarget::Metrics => self.set_metrics(&row),
                 SinkTarget::Table { .. } => {
                     let row = TableRow::of(&row).expect("the row is of a table");
                     if self.tables.as_ref().is_none_or(|tables| tables.try_send(row).is_err()) {
@@ -365,6 +369,7 @@ impl Files {
         }
     }
 
+    /// Appends the formatted line to a file; opens the file if necessary.
     fn append(&mut self, path: &str) {
         if self.targets.get(path).is_none_or(Target::is_retry_due) {
             self.targets.insert(path.to_owned(), Target::open(path));
@@ -374,8 +379,8 @@ impl Files {
         }
     }
 
-    /// Each number is a series of its own; the bytes columns are labels of all of them.
-    fn note_metrics(&mut self, row: &Row<'_>) {
+    /// Sets a metric for each number of a row; the row's bytes columns are the labels.
+    fn set_metrics(&mut self, row: &Row<'_>) {
         let columns = &row.sink.columns;
         let mut labels = Vec::new();
         for (column, value) in columns.iter().zip(row.values()) {
@@ -405,6 +410,7 @@ impl Files {
         }
     }
 
+    /// Flushes all files, opens rotated ones again, and updates the list of failed files.
     fn flush(&mut self) {
         let _ = io::stdout().flush();
         for (path, target) in &mut self.targets {
@@ -500,6 +506,7 @@ fn write_json(out: &mut Vec<u8>, row: &Row<'_>) {
     out.extend_from_slice(b"}\n");
 }
 
+/// Writes the name of a JSON member, with a comma in front if it is not the first.
 fn write_name(out: &mut Vec<u8>, name: &str) {
     if !out.ends_with(b"{") {
         out.push(b',');
@@ -508,6 +515,7 @@ fn write_name(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
+/// Writes a value as JSON, in the form of its type.
 fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
     match (value, ty) {
         (CellValue::Null, _) => out.extend_from_slice(b"null"),
@@ -563,7 +571,7 @@ pub fn timestamp(nanos: i64) -> String {
     String::from_utf8(out).expect("digits are text")
 }
 
-/// RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
+/// Writes a time as RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
 fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
     let (days, in_day) = (nanos.div_euclid(86_400_000_000_000), nanos.rem_euclid(86_400_000_000_000));
     let (seconds, micros) = (in_day / 1_000_000_000, in_day / 1_000 % 1_000_000);

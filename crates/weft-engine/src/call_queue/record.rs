@@ -57,7 +57,7 @@ impl Engine {
 }
 
 impl QueueRecorder {
-    /// A recorder for a queue in its current state.
+    /// Creates a recorder for a queue in its current state, and numbers the packets that wait in it.
     fn of(worker_queue: &WorkerQueue, now_ns: u64, limits: Limits, taken: &Arc<SharedUsage>) -> Self {
         let recorder = Recorder::resuming(now_ns, &worker_queue.queue.snapshot(), limits).sharing(taken);
         let mut recorder = Self { recorder, numbers: Vec::new(), n: 0 };
@@ -85,7 +85,7 @@ impl QueueRecorder {
         self.note(now_ns, &QueueEvent::Left(self.numbers[handle as usize]));
     }
 
-    /// The queue was refilled with these.
+    /// Records that the queue was emptied and refilled with these packets, and numbers them.
     pub(super) fn refilled(&mut self, packets: &[(Packet, u64)], now_ns: u64) {
         let number = |(packet, _): &(Packet, u64)| self.numbers[packet.handle as usize];
         let event = QueueEvent::Refilled(packets.iter().map(number).collect());
@@ -97,6 +97,7 @@ impl QueueRecorder {
         self.recorder.end();
     }
 
+    /// Assigns the next packet number to a handle.
     fn number(&mut self, handle: u32) {
         let at = handle as usize;
         self.numbers.resize(self.numbers.len().max(at + 1), 0);

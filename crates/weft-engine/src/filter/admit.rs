@@ -63,7 +63,7 @@ struct Waiter {
 }
 
 impl Engine {
-    /// A call has reached a filter: all elements in front of it have forwarded the call.
+    /// Starts the checks of a call at a filter, after all elements in front of the filter have forwarded it.
     pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<ActiveFilter>) {
         filter.count(|c| c.calls += 1);
         if filter.policies().retry.is_some_and(|retry| retry.budget.is_some()) {
@@ -108,13 +108,14 @@ impl Engine {
             };
             match self.pass_stage(now, key) {
                 Step::On => self.filtered_mut(key).expect("it has passed a stage").stage = next,
-                Step::Wait => return self.note_waits(key, next),
+                Step::Wait => return self.count_waiting_call(key, next),
                 Step::Refuse(status, why) => return self.refuse_call(now, key, status, why),
                 Step::Repeat(answer) => return self.repeat_answer(now, key, &answer),
             }
         }
     }
 
+    /// Runs the check of a call's current stage.
     fn pass_stage(&mut self, now: Time, key: CallKey) -> Step {
         let Some(filtered) = self.filtered_mut(key) else { return Step::Wait };
         let active = Rc::clone(&filtered.filter);
@@ -128,6 +129,8 @@ impl Engine {
         }
     }
 
+    /// RELIABILITY AT LEAST ONCE: admits the first call with an id. Later ones wait for its result or get the kept
+    /// answer.
     fn pass_once(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
             (&active.filter.state.call_ids, active.policies().once)
@@ -137,8 +140,8 @@ impl Engine {
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         let id = active.filter.key(&filtered.keys, id);
         // With one more, an id under way would be evicted, and its call made twice.
-        let may_begin = || active.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
-        match known.enter(now, id, may_begin) {
+        let may_begin = || active.filter.state.count_waiting(WaitKind::IsFirst, true, calls_max);
+        match known.look_up(now, id, may_begin) {
             IdStatus::First => {
                 filtered.admission.is_first = true;
                 Step::On
@@ -162,6 +165,8 @@ impl Engine {
         }
     }
 
+    /// ORDER: admits a call if it is first in the queue of its key; otherwise it waits, or is refused if too many
+    /// wait.
     fn pass_order(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let (Some(orders), Some(order)) = (&active.filter.state.orders, active.policies().order) else {
             return Step::On;
@@ -188,17 +193,19 @@ impl Engine {
         self.wait_for_others(now, key, active, at, Some(ticket))
     }
 
+    /// RATE: admits a call at its time in the schedule of its key. It waits until then, or is refused if too many
+    /// wait.
     fn pass_rate(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let Some(rate) = active.policies().rate else { return Step::On };
         let state = &active.filter.state;
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         let at = rate.key.map(|key| state.stand_in(active.filter.key(&filtered.keys, key)));
         let may_wait = state.waiting(WaitKind::ForTime) < u64::from(rate.waiting_max);
-        match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
+        match state.schedule(now, at, |expected| rate::reserve_turn(expected, now, &rate, may_wait)) {
             RateDecision::Now => Step::On,
             RateDecision::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
             RateDecision::At(at) => {
-                state.note_waiting(WaitKind::ForTime, true, u32::MAX);
+                state.count_waiting(WaitKind::ForTime, true, u32::MAX);
                 let timer = self.timers.set(at, Timer::Turn(key));
                 let filtered = self.filtered_mut(key).expect("the caller has looked");
                 (filtered.admission.waits, filtered.turn) = (Some(WaitKind::ForTime), Some(timer));
@@ -207,14 +214,16 @@ impl Engine {
         }
     }
 
-    /// Counts a call that waits for others. False if there are too many.
+    /// Counts a call that waits for other calls. False if `max` calls wait already.
     fn may_wait_for_others(&mut self, key: CallKey, active: &ActiveFilter, max: u32) -> bool {
-        let fits = active.filter.state.note_waiting(WaitKind::ForOthers, true, max);
+        let fits = active.filter.state.count_waiting(WaitKind::ForOthers, true, max);
         let filtered = self.filtered_mut(key).expect("the caller has looked");
         filtered.admission.waits = fits.then_some(WaitKind::ForOthers);
         fits
     }
 
+    /// Appends a call to the waiters of `at`, a hash of what it waits for. Checks them at once, since another worker
+    /// may have finished meanwhile.
     fn wait_for_others(
         &mut self,
         now: Time,
@@ -230,8 +239,8 @@ impl Engine {
         Step::Wait
     }
 
-    /// A call waits, before this check.
-    fn note_waits(&mut self, key: CallKey, next: Stage) {
+    /// Counts a call that waits. Afterwards it continues with stage `next`, or repeats the check of its id.
+    fn count_waiting_call(&mut self, key: CallKey, next: Stage) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.filter.count(|c| c.waited += 1);
         // A call that waits for another one with its id repeats the check; all others have what they waited for.
@@ -240,14 +249,14 @@ impl Engine {
         }
     }
 
-    /// The wait of a call is over.
+    /// Ends the wait of a call and continues its checks.
     fn end_wait(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.end_waiting();
         self.admit(now, key);
     }
 
-    /// The timer of a waiting call has fired: its turn, or its next try.
+    /// Continues a waiting call whose timer has fired: it is its turn in the schedule, or the time of its next try.
     pub(crate) fn turn_timeout(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.turn = None;
@@ -258,7 +267,7 @@ impl Engine {
         }
     }
 
-    /// Other workers may have freed what calls of this one wait for.
+    /// Checks the waiting calls again: another worker may have freed what they wait for.
     pub fn handle_wake(&mut self, now: Time) {
         let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
         all.into_iter().for_each(|at| self.wake(now, at));
@@ -266,7 +275,7 @@ impl Engine {
         self.run_pending(now);
     }
 
-    /// Continues with calls whose wait is over.
+    /// Schedules the admission of calls that wait for `at`, in order, up to the first that must still wait.
     fn wake(&mut self, now: Time, at: (u32, u64)) {
         let Some(mut queue) = self.waiters.0.remove(&at) else { return };
         while let Some(first) = queue.front() {
@@ -284,7 +293,7 @@ impl Engine {
             if !is_gone {
                 self.pending.push_back(DeferredAction::Admit(waiter.call));
             } else if let (Some(ticket), Some(orders)) = (waiter.ticket, &waiter.filter.filter.state.orders) {
-                orders.leave(now, ticket);
+                orders.end_turn(now, ticket);
             }
         }
         if !queue.is_empty() {
@@ -292,6 +301,8 @@ impl Engine {
         }
     }
 
+    /// Whether a call with this id no longer needs to wait: the first call with the id is over, or the waiting call
+    /// is gone.
     fn is_settled(&self, now: Time, call: CallKey, known: &super::once::CallIds) -> bool {
         let Some(filtered) = self.calls.get(call).and_then(|call| call.filtered.as_ref()) else {
             return true;
@@ -317,16 +328,17 @@ impl Engine {
         }
     }
 
+    /// Ends a call that its filter refuses, with this status and reason, and counts it.
     pub(super) fn refuse_call(&mut self, now: Time, key: CallKey, status: Status, why: &str) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.filter.count(|c| c.refused += 1);
         let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: {why}").into_bytes();
-        self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
+        self.end_call(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
     }
 
-    /// A call is over, or needs its filter no longer: releases what it has acquired. `status` is None if it was
-    /// abandoned without a result.
+    /// Releases what a call has acquired from its filter, when the call is over or needs the filter no longer.
+    /// `status` is None if it was abandoned without a result.
     pub(super) fn leave_filter(&mut self, now: Time, filtered: &mut FilteredCall, status: Option<Status>) {
         let active = Rc::clone(&filtered.filter);
         let (policies, state) = (active.policies(), &active.filter.state);
@@ -343,17 +355,17 @@ impl Engine {
                 Some(status) if circuit.errors.contains(status) => CallResult::WithError,
                 Some(_) => CallResult::Well,
             };
-            let opened = state.breaker(|breaker| breaker.leave(now, &circuit, pass, ended));
+            let opened = state.breaker(|breaker| breaker.end_call(now, &circuit, pass, ended));
             active.count(|c| c.opened += u64::from(opened));
         }
         if let Some(congestion) = policies.congestion.filter(|_| held.is_in_limit) {
             let sample = sample(congestion.errors, status, now - filtered.sent);
-            state.limit(|limit| limit.leave(now, &congestion, filtered.sent, sample));
+            state.limit(|limit| limit.end_call(now, &congestion, filtered.sent, sample));
         }
         if let (Some(ticket), Some(orders), Some(order)) = (held.ticket, &state.orders, policies.order) {
             // If it is not its turn yet, its entry among the waiters handles it.
             if orders.is_up(now, ticket) {
-                orders.leave(now, ticket);
+                orders.end_turn(now, ticket);
                 let at = state.stand_in(active.filter.key(&filtered.keys, order.key));
                 self.wake_all(now, &active, at);
             }
@@ -361,14 +373,14 @@ impl Engine {
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
             (held.is_first, &state.call_ids, policies.once)
         {
-            state.note_waiting(WaitKind::IsFirst, false, 0);
+            state.count_waiting(WaitKind::IsFirst, false, 0);
             let id = active.filter.key(&filtered.keys, id);
             known.forget(now, id);
             self.wake_all(now, &active, state.stand_in(id));
         }
     }
 
-    /// Wakes calls that may wait for this, on this worker and on others.
+    /// Wakes the calls that wait for `at` on this worker and on others.
     fn wake_all(&mut self, now: Time, active: &ActiveFilter, at: u64) {
         self.wake(now, (active.filter.id, at));
         if self.config.workers > 1 && active.filter.state.waiting(WaitKind::ForOthers) > 0 {
@@ -382,9 +394,10 @@ impl Engine {
 }
 
 impl FilteredCall {
+    /// CIRCUIT: admits a call if the breaker is closed, or if it lets probes pass.
     fn pass_circuit(&mut self, now: Time) -> Step {
         let Some(circuit) = self.filter.policies().circuit else { return Step::On };
-        match self.filter.filter.state.breaker(|breaker| breaker.enter(now, &circuit)) {
+        match self.filter.filter.state.breaker(|breaker| breaker.admit(now, &circuit)) {
             Ok(pass) => {
                 self.admission.pass = Some(pass);
                 Step::On
@@ -394,18 +407,20 @@ impl FilteredCall {
         }
     }
 
+    /// CONGESTION: admits a call if the adaptive limit allows one more in flight.
     fn pass_congestion(&mut self) -> Step {
         let Some(congestion) = self.filter.policies().congestion else { return Step::On };
-        if !self.filter.filter.state.limit(|limit| limit.enter(&congestion)) {
+        if !self.filter.filter.state.limit(|limit| limit.admit(&congestion)) {
             return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
         }
         self.admission.is_in_limit = true;
         Step::On
     }
 
+    /// Ends the wait of this call, if it waits: it no longer counts as waiting.
     pub(super) fn end_waiting(&mut self) {
         if let Some(waits) = self.admission.waits.take() {
-            self.filter.filter.state.note_waiting(waits, false, 0);
+            self.filter.filter.state.count_waiting(waits, false, 0);
         }
     }
 }
@@ -425,6 +440,7 @@ pub(crate) enum DeferredAction {
     Drop(CallKey, Rc<str>, u32),
 }
 
+/// Classifies the end of a call for CONGESTION: congested if its status is among `errors`, otherwise its duration.
 fn sample(errors: StatusSet, status: Option<Status>, took: weft_core::Interval) -> Sample {
     match status {
         None => Sample::None,

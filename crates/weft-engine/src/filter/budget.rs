@@ -21,13 +21,13 @@ cells! {
 impl Spent {
     /// Counts a call.
     pub(super) fn note_call(&mut self, now: Time) {
-        self.turn(now);
+        self.advance_window(now);
         self.calls = self.calls.saturating_add(1);
     }
 
-    /// Whether the budget allows one more try; spends it then.
-    pub(super) fn take(&mut self, now: Time, budget: &Budget) -> bool {
-        self.turn(now);
+    /// Spends the budget for one more try, if it has room. False if not.
+    pub(super) fn spend(&mut self, now: Time, budget: &Budget) -> bool {
+        self.advance_window(now);
         let left = 1.0 - ((now - self.began).0 as f64 / WINDOW.0 as f64).clamp(0.0, 1.0);
         let recent = |this: u32, before: u32| f64::from(this) + left * f64::from(before);
         let allowed = recent(self.calls, self.calls_before) * budget.percent / 100.0
@@ -37,7 +37,8 @@ impl Spent {
         has_room
     }
 
-    fn turn(&mut self, now: Time) {
+    /// Starts a new window if the current one is over, and keeps the counts of the one before.
+    fn advance_window(&mut self, now: Time) {
         let age = now - self.began;
         if age >= WINDOW {
             let is_next = age.0 < 2 * WINDOW.0;
@@ -61,7 +62,7 @@ mod tests {
         for at in 0..3000 {
             let now = Time(0) + Interval::from_millis(at * 20);
             spent.note_call(now);
-            n_extra += u32::from(spent.take(now, &budget));
+            n_extra += u32::from(spent.spend(now, &budget));
         }
         assert!((560..=640).contains(&n_extra), "{n_extra}");
     }
@@ -72,7 +73,7 @@ mod tests {
         let budget = Budget { percent: 0.0, per_second_min: 0.5 };
         let mut spent = Spent::default();
         let n_extra = |spent: &mut Spent, at: i64| {
-            (0..100).filter(|_| spent.take(Time(0) + Interval::from_secs(at), &budget)).count()
+            (0..100).filter(|_| spent.spend(Time(0) + Interval::from_secs(at), &budget)).count()
         };
         assert_eq!(n_extra(&mut spent, 0), 5);
         assert_eq!(n_extra(&mut spent, 25), 5);

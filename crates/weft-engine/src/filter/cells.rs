@@ -1,4 +1,4 @@
-//! The state of a policy as atomic words that all workers share.
+//! Stores the state of a policy as atomic words that all workers share.
 
 use weft_core::Time;
 use weft_core::table::Scalars;
@@ -68,6 +68,7 @@ macro_rules! cells {
         impl $crate::filter::cells::Cells for $name {
             const WORDS: usize = [$(stringify!($field)),*].len();
 
+            /// Reads the fields from the words at `at`.
             fn load(words: &weft_core::table::Scalars, at: usize) -> Self {
                 let mut at = at..;
                 $(let $field = {
@@ -77,6 +78,7 @@ macro_rules! cells {
                 Self { $($field),* }
             }
 
+            /// Writes the fields to the words at `at`.
             fn store(&self, words: &weft_core::table::Scalars, at: usize) {
                 let mut at = at..;
                 $({

@@ -57,7 +57,8 @@ pub(super) enum Rejection {
 }
 
 impl Breaker {
-    pub(super) fn enter(&mut self, now: Time, circuit: &Circuit) -> Result<PassKind, Rejection> {
+    /// Admits a call, as an ordinary one or as a probe of the half-open breaker. An error says why not.
+    pub(super) fn admit(&mut self, now: Time, circuit: &Circuit) -> Result<PassKind, Rejection> {
         if self.phase == Phase::Open && now - self.opened >= circuit.open_for {
             (self.phase, self.probes, self.probes_good) = (Phase::HalfOpen, 0, 0);
         }
@@ -76,12 +77,18 @@ impl Breaker {
         Ok(pass)
     }
 
-    /// An admitted call has ended. True if the breaker opened.
-    pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: PassKind, ended: CallResult) -> bool {
+    /// Counts the end of an admitted call. True if the breaker opened.
+    pub(super) fn end_call(
+        &mut self,
+        now: Time,
+        circuit: &Circuit,
+        pass: PassKind,
+        ended: CallResult,
+    ) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
         match (pass, self.phase) {
-            (PassKind::Probe, Phase::HalfOpen) => self.probed(now, circuit, ended),
-            (PassKind::Ordinary, Phase::Closed) => self.count(now, circuit, ended),
+            (PassKind::Probe, Phase::HalfOpen) => self.count_probe(now, circuit, ended),
+            (PassKind::Ordinary, Phase::Closed) => self.count_result(now, circuit, ended),
             // It was admitted before the breaker changed, and says nothing about the servers now.
             _ => false,
         }
@@ -95,7 +102,9 @@ impl Breaker {
         self.in_flight
     }
 
-    fn probed(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
+    /// Counts the result of a probe: closes the breaker after enough good ones, opens it after an error. True if it
+    /// opened.
+    fn count_probe(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         self.probes = self.probes.saturating_sub(1);
         match ended {
             CallResult::Well => {
@@ -110,7 +119,9 @@ impl Breaker {
         }
     }
 
-    fn count(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
+    /// Counts the result of an ordinary call. True if the breaker opened: too many errors in a row, or too many in
+    /// the window.
+    fn count_result(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         if ended == CallResult::Unknown {
             return false;
         }
@@ -136,6 +147,7 @@ impl Breaker {
 }
 
 impl Word for Phase {
+    /// Reads a phase from a shared word.
     fn from_word(word: u64) -> Self {
         match word {
             1 => Self::Open,
@@ -174,8 +186,8 @@ mod tests {
         at: Time,
         ended: CallResult,
     ) -> Result<PassKind, Rejection> {
-        let pass = breaker.enter(at, circuit)?;
-        breaker.leave(at, circuit, pass, ended);
+        let pass = breaker.admit(at, circuit)?;
+        breaker.end_call(at, circuit, pass, ended);
         Ok(pass)
     }
 
@@ -193,13 +205,13 @@ mod tests {
             assert_eq!(call(&mut breaker, &CIRCUIT, after(0), ended), Ok(PassKind::Ordinary));
         }
         assert_eq!(call(&mut breaker, &CIRCUIT, after(0), CallResult::WithError), Ok(PassKind::Ordinary));
-        assert_eq!(breaker.enter(after(999), &CIRCUIT), Err(Rejection::Open));
-        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(PassKind::Probe));
-        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(PassKind::Probe));
-        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Err(Rejection::Open));
-        breaker.leave(after(1001), &CIRCUIT, PassKind::Probe, CallResult::Well);
-        assert_eq!(breaker.enter(after(1001), &CIRCUIT), Err(Rejection::Open));
-        breaker.leave(after(1002), &CIRCUIT, PassKind::Probe, CallResult::Well);
+        assert_eq!(breaker.admit(after(999), &CIRCUIT), Err(Rejection::Open));
+        assert_eq!(breaker.admit(after(1000), &CIRCUIT), Ok(PassKind::Probe));
+        assert_eq!(breaker.admit(after(1000), &CIRCUIT), Ok(PassKind::Probe));
+        assert_eq!(breaker.admit(after(1000), &CIRCUIT), Err(Rejection::Open));
+        breaker.end_call(after(1001), &CIRCUIT, PassKind::Probe, CallResult::Well);
+        assert_eq!(breaker.admit(after(1001), &CIRCUIT), Err(Rejection::Open));
+        breaker.end_call(after(1002), &CIRCUIT, PassKind::Probe, CallResult::Well);
         assert_eq!(call(&mut breaker, &CIRCUIT, after(1002), CallResult::Well), Ok(PassKind::Ordinary));
     }
 
@@ -213,7 +225,7 @@ mod tests {
         }
         assert_eq!(call(&mut breaker, &circuit, after(1000), CallResult::Unknown), Ok(PassKind::Probe));
         assert_eq!(call(&mut breaker, &circuit, after(1000), CallResult::WithError), Ok(PassKind::Probe));
-        assert_eq!(breaker.enter(after(1999), &circuit), Err(Rejection::Open));
+        assert_eq!(breaker.admit(after(1999), &circuit), Err(Rejection::Open));
         assert_eq!(call(&mut breaker, &circuit, after(2000), CallResult::Well), Ok(PassKind::Probe));
         assert_eq!(breaker.phase(), Phase::Closed);
     }
@@ -243,11 +255,11 @@ mod tests {
         // The bound keeps a slow server from using up its clients' memory.
         let circuit = Circuit { in_flight_max: Some(2), ..CIRCUIT };
         let mut breaker = Breaker::default();
-        let first = breaker.enter(after(0), &circuit).unwrap();
-        breaker.enter(after(0), &circuit).unwrap();
-        assert_eq!(breaker.enter(after(0), &circuit), Err(Rejection::TooMany));
-        breaker.leave(after(1), &circuit, first, CallResult::Unknown);
-        assert_eq!(breaker.enter(after(1), &circuit), Ok(PassKind::Ordinary));
+        let first = breaker.admit(after(0), &circuit).unwrap();
+        breaker.admit(after(0), &circuit).unwrap();
+        assert_eq!(breaker.admit(after(0), &circuit), Err(Rejection::TooMany));
+        breaker.end_call(after(1), &circuit, first, CallResult::Unknown);
+        assert_eq!(breaker.admit(after(1), &circuit), Ok(PassKind::Ordinary));
         assert_eq!(breaker.in_flight(), 2);
     }
 }

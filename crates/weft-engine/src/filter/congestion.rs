@@ -39,8 +39,8 @@ pub(super) enum Sample {
 }
 
 impl Limit {
-    /// Admits a call, if the limit allows one more.
-    pub(super) fn enter(&mut self, congestion: &Congestion) -> bool {
+    /// Admits a call, if the limit allows one more in flight. False if not.
+    pub(super) fn admit(&mut self, congestion: &Congestion) -> bool {
         if self.limit == 0.0 {
             self.limit = f64::from(congestion.start);
         }
@@ -50,8 +50,8 @@ impl Limit {
         may_go
     }
 
-    /// A call has ended that was sent at `sent`.
-    pub(super) fn leave(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
+    /// Counts the end of a call that was sent at `sent`, and adapts the limit to the sample.
+    pub(super) fn end_call(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
         // If the limit was hardly used, a good call does not show that it may grow.
         let is_used = f64::from(self.in_flight) * 2.0 >= self.limit;
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -61,14 +61,14 @@ impl Limit {
                 let is_slow =
                     matches!(sample, Sample::Took(time) if latency_max.is_some_and(|max| time > max));
                 if is_slow || sample == Sample::Congested {
-                    self.fall(now, sent, backoff);
+                    self.reduce_limit(now, sent, backoff);
                 } else if is_used {
                     self.limit += 1.0 / self.limit;
                 }
             }
-            (CongestionLaw::Gradient { .. }, Sample::Congested) => self.fall(now, sent, GRADIENT_MIN),
+            (CongestionLaw::Gradient { .. }, Sample::Congested) => self.reduce_limit(now, sent, GRADIENT_MIN),
             (CongestionLaw::Gradient { tolerance }, Sample::Took(time)) => {
-                self.follow(tolerance, time, is_used);
+                self.adapt_limit(tolerance, time, is_used);
             }
         }
         self.limit = self.limit.clamp(f64::from(congestion.min), f64::from(congestion.max));
@@ -82,15 +82,18 @@ impl Limit {
         self.in_flight
     }
 
-    /// Once for all calls that were in flight together: they met the same congestion.
-    fn fall(&mut self, now: Time, sent: Time, backoff: f64) {
+    /// Multiplies the limit by `backoff`, once for all calls that were in flight together: they met the same
+    /// congestion.
+    fn reduce_limit(&mut self, now: Time, sent: Time, backoff: f64) {
         if sent >= self.fell {
             self.limit *= backoff;
             self.fell = now;
         }
     }
 
-    fn follow(&mut self, tolerance: f64, took: Interval, is_used: bool) {
+    /// Adapts the limit to the duration of a call: it shrinks as calls take longer than the long-term mean.
+    /// `is_used`: at least half of the limit was in use; otherwise the limit stays.
+    fn adapt_limit(&mut self, tolerance: f64, took: Interval, is_used: bool) {
         let took = (took.0 as f64).max(1.0);
         self.mean_ns = match self.mean_ns {
             0.0 => took,
@@ -126,12 +129,12 @@ mod tests {
         let mut limit = Limit::default();
         let mut now = after(0);
         for _ in 0..3000 {
-            while limit.enter(&congestion) {}
+            while limit.admit(&congestion) {}
             let n = limit.in_flight();
             let took = Interval((10e6 * (f64::from(n) / room).max(1.0)) as i64);
             let sent = now;
             now += took;
-            (0..n).for_each(|_| limit.leave(now, &congestion, sent, Sample::Took(took)));
+            (0..n).for_each(|_| limit.end_call(now, &congestion, sent, Sample::Took(took)));
         }
         limit.limit()
     }
@@ -157,11 +160,11 @@ mod tests {
         let law = CongestionLaw::Aimd { latency_max: None, backoff: 0.5 };
         let congestion = congestion(law);
         let mut limit = Limit::default();
-        while limit.enter(&congestion) {}
-        (0..10).for_each(|_| limit.leave(after(5), &congestion, after(0), Sample::Congested));
+        while limit.admit(&congestion) {}
+        (0..10).for_each(|_| limit.end_call(after(5), &congestion, after(0), Sample::Congested));
         assert_eq!(limit.limit(), 5.0);
-        assert!(limit.enter(&congestion));
-        limit.leave(after(9), &congestion, after(6), Sample::Congested);
+        assert!(limit.admit(&congestion));
+        limit.end_call(after(9), &congestion, after(6), Sample::Congested);
         assert_eq!(limit.limit(), 2.5);
     }
 
@@ -171,8 +174,8 @@ mod tests {
         let congestion = congestion(CongestionLaw::Aimd { latency_max: None, backoff: 0.1 });
         let mut limit = Limit::default();
         for at in 0..50 {
-            assert!(limit.enter(&congestion));
-            limit.leave(after(at + 1), &congestion, after(at), Sample::Congested);
+            assert!(limit.admit(&congestion));
+            limit.end_call(after(at + 1), &congestion, after(at), Sample::Congested);
         }
         assert_eq!(limit.limit(), 2.0);
     }

@@ -153,6 +153,7 @@ impl ActiveFilter {
         &self.filter.policies
     }
 
+    /// Returns the counters and the state of this filter in a chain.
     pub(crate) fn stats(&self, chain: &str) -> FilterStats {
         let state = &self.filter.state;
         let (is_open, in_circuit) =
@@ -222,6 +223,7 @@ impl FilterCounts {
 }
 
 impl FilteredCall {
+    /// Creates the state of a call that has reached a filter, before its first check.
     pub(crate) fn new(filter: Rc<ActiveFilter>, keys: Vec<Vec<u8>>, now: Time) -> Self {
         Self {
             filter,
@@ -257,7 +259,7 @@ impl FilteredCall {
         self.gathers
     }
 
-    /// Whether the call continues without its caller: other calls with its id wait for its answer, or will.
+    /// Whether the call continues after its caller has left, because other calls with its id may wait for the result.
     fn outlives_caller(&self) -> bool {
         self.filter.is_once() && self.admission.is_first && !self.tries.is_empty()
     }

@@ -41,6 +41,7 @@ const ANSWERED_AT_LENGTH: u64 = 2;
 impl CallIds {
     pub(super) const COLUMNS: [&'static str; 2] = ["state", "answer"];
 
+    /// Creates the view of the table of call ids.
     pub(super) fn new(rows: Arc<Table>) -> Self {
         let [state, answer] =
             Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
@@ -48,7 +49,7 @@ impl CallIds {
     }
 
     /// Looks up the id of a new call. For an unknown id, `may_begin` decides whether it may be under way.
-    pub(super) fn enter(&self, now: Time, id: &[u8], may_begin: impl FnOnce() -> bool) -> IdStatus {
+    pub(super) fn look_up(&self, now: Time, id: &[u8], may_begin: impl FnOnce() -> bool) -> IdStatus {
         self.with(now, id, |row| {
             let Some(row) = row else {
                 if id.len() > ID_BYTES_MAX as usize {
@@ -85,8 +86,8 @@ impl CallIds {
         self.with(now, id, |row| row.is_none_or(|row| self.rows.word(row, self.state) != UNDER_WAY))
     }
 
-    /// Keeps the answer of a call.
-    pub(super) fn keep(&self, now: Time, id: &[u8], answer: &[u8]) {
+    /// Keeps the answer of the call with an id, for later calls with the same id.
+    pub(super) fn keep_answer(&self, now: Time, id: &[u8], answer: &[u8]) {
         self.with(now, id, |row| {
             let Some(row) = row else { return };
             let fits = self.rows.set_bytes(row, self.answer, answer);
@@ -95,7 +96,7 @@ impl CallIds {
         });
     }
 
-    /// The call had no effect: the next one with its id is the first again.
+    /// Forgets an id whose call had no effect: the next call with the id is the first again.
     pub(super) fn forget(&self, now: Time, id: &[u8]) {
         self.with(now, id, |row| {
             if let Some(row) = row.filter(|row| self.rows.word(*row, self.state) == UNDER_WAY) {
@@ -123,15 +124,15 @@ mod tests {
         let known =
             CallIds::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |secs| Time(0) + Interval::from_secs(secs);
-        assert_eq!(known.enter(after(0), b"a", || true), IdStatus::First);
-        assert_eq!(known.enter(after(1), b"a", || true), IdStatus::UnderWay);
+        assert_eq!(known.look_up(after(0), b"a", || true), IdStatus::First);
+        assert_eq!(known.look_up(after(1), b"a", || true), IdStatus::UnderWay);
         assert!(!known.is_settled(after(1), b"a") && known.is_settled(after(1), b"b"));
-        known.keep(after(2), b"a", b"done");
-        assert_eq!(known.enter(after(11), b"a", || true), IdStatus::Answered(b"done".to_vec()));
-        assert_eq!(known.enter(after(12), b"a", || true), IdStatus::First);
-        known.keep(after(12), b"a", b"far too long");
-        assert_eq!(known.enter(after(13), b"a", || true), IdStatus::AnsweredAtLength);
-        assert_eq!(known.enter(after(13), &[0; 200], || true), IdStatus::TooLong);
+        known.keep_answer(after(2), b"a", b"done");
+        assert_eq!(known.look_up(after(11), b"a", || true), IdStatus::Answered(b"done".to_vec()));
+        assert_eq!(known.look_up(after(12), b"a", || true), IdStatus::First);
+        known.keep_answer(after(12), b"a", b"far too long");
+        assert_eq!(known.look_up(after(13), b"a", || true), IdStatus::AnsweredAtLength);
+        assert_eq!(known.look_up(after(13), &[0; 200], || true), IdStatus::TooLong);
     }
 
     #[test]
@@ -141,13 +142,13 @@ mod tests {
         let known =
             CallIds::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |millis| Time(0) + Interval::from_millis(millis);
-        assert_eq!(known.enter(after(0), b"a", || true), IdStatus::First);
-        assert_eq!(known.enter(after(500), b"a", || true), IdStatus::UnderWay);
+        assert_eq!(known.look_up(after(0), b"a", || true), IdStatus::First);
+        assert_eq!(known.look_up(after(500), b"a", || true), IdStatus::UnderWay);
         assert!(!known.is_settled(after(500), b"a"));
-        known.keep(after(500), b"a", b"done");
+        known.keep_answer(after(500), b"a", b"done");
         assert!(known.is_settled(after(500), b"a"));
-        assert_eq!(known.enter(after(500), b"a", || true), IdStatus::Answered(b"done".to_vec()));
-        assert_eq!(known.enter(after(501), b"a", || true), IdStatus::First);
+        assert_eq!(known.look_up(after(500), b"a", || true), IdStatus::Answered(b"done".to_vec()));
+        assert_eq!(known.look_up(after(501), b"a", || true), IdStatus::First);
     }
 
     #[test]
@@ -157,11 +158,11 @@ mod tests {
             once_spec(Interval::from_secs(1), 4, 8, false),
             HashKey::from_seed(1),
         )));
-        assert_eq!(known.enter(Time(0), b"a", || true), IdStatus::First);
+        assert_eq!(known.look_up(Time(0), b"a", || true), IdStatus::First);
         known.forget(Time(1), b"a");
-        assert_eq!(known.enter(Time(2), b"a", || true), IdStatus::First);
-        known.keep(Time(3), b"a", b"x");
+        assert_eq!(known.look_up(Time(2), b"a", || true), IdStatus::First);
+        known.keep_answer(Time(3), b"a", b"x");
         known.forget(Time(4), b"a");
-        assert_eq!(known.enter(Time(5), b"a", || true), IdStatus::Answered(b"x".to_vec()));
+        assert_eq!(known.look_up(Time(5), b"a", || true), IdStatus::Answered(b"x".to_vec()));
     }
 }

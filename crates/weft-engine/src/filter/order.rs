@@ -31,13 +31,15 @@ pub(crate) struct Ticket {
 impl OrderQueues {
     pub(super) const COLUMNS: [&'static str; 3] = ["next", "serving", "born"];
 
+    /// Creates the view of the table of queues.
     pub(super) fn new(rows: Arc<Table>) -> Self {
         let [next, serving, born] =
             Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
         Self { rows, next, serving, born }
     }
 
-    /// Joins the queue of a key.
+    /// Appends a call to the queue of a key, and returns its ticket. Without room for the key, the call may run at
+    /// once.
     pub(super) fn join(&self, now: Time, key: u64) -> Ticket {
         self.with(now, key, |row| {
             let row = row.or_else(|| self.insert(now, key));
@@ -57,15 +59,15 @@ impl OrderQueues {
         })
     }
 
-    /// Whether it is the ticket's turn.
+    /// Whether the call of a ticket is first in its queue.
     pub(super) fn is_up(&self, now: Time, ticket: Ticket) -> bool {
         self.with(now, ticket.key, |row| {
             self.own(row, ticket).is_none_or(|row| self.rows.word(row, self.serving) >= ticket.number)
         })
     }
 
-    /// The call of this ticket is over: passes the turn to the next one.
-    pub(super) fn leave(&self, now: Time, ticket: Ticket) {
+    /// Removes the call of a ticket, which is over; the next call of the key is first then.
+    pub(super) fn end_turn(&self, now: Time, ticket: Ticket) {
         self.with(now, ticket.key, |row| {
             if let Some(row) = self.own(row, ticket) {
                 self.rows.set_word(row, self.serving, ticket.number + 1);
@@ -79,6 +81,7 @@ impl OrderQueues {
         row.filter(|row| self.rows.word(*row, self.born) == ticket.born)
     }
 
+    /// Inserts a row for a key. None if the table has no room.
     fn insert(&self, now: Time, key: u64) -> Option<Row> {
         let Insert::New(row) = self.rows.insert_int(key, now) else { return None };
         self.rows.set_word(row, self.born, now.0 as u64);
@@ -104,7 +107,7 @@ mod tests {
         let (first, second, other) = (orders.join(now, 1), orders.join(now, 1), orders.join(now, 2));
         assert!(orders.is_up(now, first) && orders.is_up(now, other));
         assert!(!orders.is_up(now, second));
-        orders.leave(now, first);
+        orders.end_turn(now, first);
         assert!(orders.is_up(now, second));
     }
 
@@ -119,7 +122,7 @@ mod tests {
         assert!(orders.is_up(Time(9000), second));
         let anew = orders.join(Time(9000), 1);
         assert!(orders.is_up(Time(9000), anew) && orders.is_up(Time(9000), second));
-        orders.leave(Time(9001), second);
+        orders.end_turn(Time(9001), second);
         assert!(!orders.is_up(Time(9001), orders.join(Time(9001), 1)));
     }
 }

@@ -24,6 +24,7 @@ pub(crate) struct Ejections {
 impl Ejections {
     pub(super) const COLUMNS: [&'static str; 3] = ["errors", "times", "until"];
 
+    /// Creates the view of the table of endpoints.
     pub(super) fn new(rows: Arc<Table>) -> Self {
         let [errors, times, until] =
             Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
@@ -37,9 +38,9 @@ impl Ejections {
         })
     }
 
-    /// A call to an endpoint has ended. True if the endpoint is ejected now; `may_eject` limits the number of ejected
-    /// ones.
-    pub(super) fn note(
+    /// Counts the result of a call to an endpoint. True if the endpoint is ejected now; `may_eject` limits the number
+    /// of ejected ones.
+    pub(super) fn count_result(
         &self,
         now: Time,
         outlier: &Outlier,
@@ -70,6 +71,7 @@ impl Ejections {
         is_over && may_eject() && self.eject(now, outlier, endpoint)
     }
 
+    /// Ejects an endpoint, for longer each time. False if it has no row.
     fn eject(&self, now: Time, outlier: &Outlier, endpoint: u64) -> bool {
         self.with(now, endpoint, |row| {
             let Some(row) = row else { return false };
@@ -121,7 +123,7 @@ mod tests {
     fn ejection_time_grows() {
         // If it failed, an endpoint would return too early and fail more calls, or never return.
         let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
-        let note = |secs, is_error| known.note(after(secs), &OUTLIER, 7, is_error, || true);
+        let note = |secs, is_error| known.count_result(after(secs), &OUTLIER, 7, is_error, || true);
         assert!(!note(0, true) && !note(0, true) && !note(0, false));
         assert!(!note(1, true) && !note(1, true) && note(1, true));
         assert!(!note(2, true) && known.is_ejected(after(10), 7) && !known.is_ejected(after(11), 7));
@@ -140,7 +142,7 @@ mod tests {
         let all = Outlier { ejected_max_percent: 100.0, ..OUTLIER };
         assert_eq!(ejected_max(&all, 4), 3);
         let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
-        (0..9).for_each(|_| assert!(!known.note(after(0), &OUTLIER, 1, true, || false)));
+        (0..9).for_each(|_| assert!(!known.count_result(after(0), &OUTLIER, 1, true, || false)));
         assert!(!known.is_ejected(after(0), 1));
     }
 }

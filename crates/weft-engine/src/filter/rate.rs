@@ -16,9 +16,9 @@ pub(super) enum RateDecision {
     Refused,
 }
 
-/// Takes a turn. `expected` is the time of the next call at an even rate, and is advanced. A new key may have any time
-/// in the past.
-pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> RateDecision {
+/// Reserves the next time of the schedule for a call: now, later, or refused. `expected` is the time of the next call
+/// at an even rate, and is advanced. A new key may have any time in the past.
+pub(super) fn reserve_turn(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> RateDecision {
     let step = Interval((1e9 / rate.per_second) as i64);
     let lead = Interval((1e9 / rate.per_second * (rate.burst - 1.0)) as i64);
     let next = (*expected).max(now);
@@ -43,7 +43,8 @@ mod tests {
     fn burst_passes_then_rate_applies() {
         // If it failed, the limit would let too many calls pass.
         let (mut expected, now) = (Time(0), Time(1_000_000_000));
-        let turns: Vec<_> = (0..5).map(|_| take(&mut expected, now, &rate(10.0, 3.0), true)).collect();
+        let turns: Vec<_> =
+            (0..5).map(|_| reserve_turn(&mut expected, now, &rate(10.0, 3.0), true)).collect();
         let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
         assert_eq!(turns, [RateDecision::Now, RateDecision::Now, RateDecision::Now, at(100), at(200)]);
     }
@@ -53,11 +54,14 @@ mod tests {
         // If it failed, refused calls would advance the schedule and keep others out.
         let (mut expected, now) = (Time(0), Time(5));
         let pace = rate(10.0, 1.0);
-        assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Now);
+        assert_eq!(reserve_turn(&mut expected, now, &pace, false), RateDecision::Now);
         let before = expected;
-        assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Refused);
+        assert_eq!(reserve_turn(&mut expected, now, &pace, false), RateDecision::Refused);
         assert_eq!(expected, before);
-        assert_eq!(take(&mut expected, now + Interval::from_millis(100), &pace, false), RateDecision::Now);
+        assert_eq!(
+            reserve_turn(&mut expected, now + Interval::from_millis(100), &pace, false),
+            RateDecision::Now
+        );
     }
 
     #[test]
@@ -65,7 +69,7 @@ mod tests {
         // If it failed, callers that have left would get answers.
         let (mut expected, now) = (Time(0), Time(0));
         let pace = rate(2.0, 1.0);
-        let turns: Vec<_> = (0..4).map(|_| take(&mut expected, now, &pace, true)).collect();
+        let turns: Vec<_> = (0..4).map(|_| reserve_turn(&mut expected, now, &pace, true)).collect();
         let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
         assert_eq!(turns, [RateDecision::Now, at(500), at(1000), RateDecision::Refused]);
     }
@@ -76,7 +80,7 @@ mod tests {
         let mut expected = Time(0);
         let later = Time(3_600_000_000_000);
         let n_now = (0..100)
-            .filter(|_| take(&mut expected, later, &rate(10.0, 5.0), false) == RateDecision::Now)
+            .filter(|_| reserve_turn(&mut expected, later, &rate(10.0, 5.0), false) == RateDecision::Now)
             .count();
         assert_eq!(n_now, 5);
     }

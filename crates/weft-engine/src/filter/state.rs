@@ -52,7 +52,8 @@ pub(crate) enum WaitKind {
 }
 
 impl State {
-    /// `tables` are the bound tables of [`table_decls`], in order; `hash` is the node's key.
+    /// Creates the state of a filter. `tables` are the bound tables of [`table_decls`], in order; `hash` is the
+    /// node's key.
     pub(crate) fn new(
         policies: &Policies,
         cells: Arc<Scalars>,
@@ -93,7 +94,8 @@ impl State {
         Spent::change(&self.cells, AT_HEDGES, change)
     }
 
-    /// Changes the schedule of a RATE: that of `key`, or the only one.
+    /// Changes the schedule of a RATE: that of `key`, or the only one if `key` is None. Returns the result of
+    /// `change`.
     pub(super) fn schedule<R>(&self, now: Time, key: Option<u64>, change: impl FnOnce(&mut Time) -> R) -> R {
         match (&self.rate, key) {
             (Some(table), Some(key)) => keyed_schedule(table, now, key, change),
@@ -114,7 +116,7 @@ impl State {
     }
 
     /// Adds or removes a waiting call. False if there would be more than `max`.
-    pub(crate) fn note_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
+    pub(crate) fn count_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
         let at = AT_WAITING + what as usize;
         self.cells.lock();
         let n = self.cells.word(at);
@@ -127,7 +129,7 @@ impl State {
     }
 }
 
-/// The tables of a filter's policies. Their owner is the filter instance.
+/// Returns the tables that a filter's policies need. Their owner is the filter instance.
 pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> Vec<TableDecl> {
     let rate = policies.rate.as_ref().filter(|rate| rate.key.is_some());
     let specs = [
@@ -153,6 +155,7 @@ pub(super) fn ejections_spec(is_shared: bool) -> TableSpec {
     spec("endpoints", Type::Uint(64), &Ejections::COLUMNS, ENDPOINTS_MAX, is_shared)
 }
 
+/// Returns the spec of the table of call ids and kept answers.
 pub(super) fn once_spec(
     window: Interval,
     calls_max: u32,
@@ -170,6 +173,7 @@ fn rate_spec(keys_max: u64, is_shared: bool) -> TableSpec {
     spec("rate", Type::Uint(64), &["expected"], keys_max, is_shared)
 }
 
+/// Returns the spec of a policy's table: one key column, and columns of 64 bits.
 fn spec(name: &str, key: Type, columns: &[&str], max_rows: u64, shared: bool) -> TableSpec {
     let column =
         |name: &str, ty| ColumnSpec { name: name.to_owned(), ty, nullable: false, default: Value::Null };
@@ -191,6 +195,8 @@ fn has_rate_keys(policies: &Policies) -> bool {
     policies.rate.as_ref().is_some_and(|rate| rate.key.is_some())
 }
 
+/// Returns the window, the number of calls and the size of answers of RELIABILITY AT LEAST ONCE. None for other
+/// policies.
 fn once(policies: &Policies) -> Option<(Interval, u32, u32)> {
     match policies.once {
         Some(Reliability::AtLeastOnce { window, calls_max, answer_bytes_max, .. }) => {
@@ -200,6 +206,7 @@ fn once(policies: &Policies) -> Option<(Interval, u32, u32)> {
     }
 }
 
+/// Changes the schedule of a key in its table. Without room for the key, `change` sees a schedule that starts now.
 fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mut Time) -> R) -> R {
     let column = table.column("expected").expect("the table was made with it");
     with_row(
@@ -223,7 +230,7 @@ fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mu
     )
 }
 
-/// Works on the row of a key, or on its absence, atomically.
+/// Calls `work` atomically with the row of a key, or with None if there is none.
 pub(super) fn with_row<R>(
     table: &Table,
     hash: u64,

@@ -59,7 +59,7 @@ pub(crate) struct EndpointConstraints {
     pub(crate) tried: Vec<EndpointKey>,
 }
 
-/// What happens to a call after a try has ended.
+/// How a call continues after a try has ended.
 enum NextStep {
     /// This try's answer is the call's.
     Win,
@@ -78,7 +78,8 @@ impl Try {
 }
 
 impl Engine {
-    /// Bytes of the request, from the elements in front of the filter.
+    /// Handles bytes of the request from the elements in front of the filter: keeps them if the call may be sent more
+    /// than once, otherwise forwards them to the try.
     pub(crate) fn filter_request(&mut self, now: Time, key: CallKey, data: &[u8], end: bool) {
         let Some(call) = self.calls.get(key) else { return };
         let bytes_max = call.request.deframer.limit() as usize + HEADER_BYTES;
@@ -101,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Starts to send an admitted call.
+    /// Starts the first try of an admitted call.
     pub(super) fn begin_tries(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         if filtered.n_tries == 0 {
@@ -110,6 +111,7 @@ impl Engine {
         }
     }
 
+    /// Starts a try: creates its call, gives it the request as far as it has arrived, and sets the hedge timer.
     pub(super) fn begin_try(&mut self, now: Time, key: CallKey) {
         let Some(child) = self.make_try(now, key) else { return };
         let Some(filtered) = self.filtered_mut(key) else { return };
@@ -130,7 +132,7 @@ impl Engine {
         self.set_hedge_timer(now, key);
     }
 
-    /// Creates the call of a try, and its entry among the tries.
+    /// Creates the call of a try and its entry among the tries. None if the call is gone or no longer at a filter.
     fn make_try(&mut self, now: Time, key: CallKey) -> Option<CallKey> {
         let call = self.calls.get(key)?;
         let filtered = call.filtered.as_ref()?;
@@ -200,7 +202,7 @@ impl Engine {
 
     // ---- responses ----
 
-    /// Response headers of a try.
+    /// Handles the response headers of a try.
     pub(crate) fn try_begun(&mut self, now: Time, key: CallKey, child: CallKey, headers: Rc<Headers>) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -213,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// Response bytes of a try.
+    /// Handles response bytes of a try.
     pub(crate) fn try_data(&mut self, now: Time, key: CallKey, child: CallKey, prefix: &[u8], data: &[u8]) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let bytes_max = call.response.deframer.limit() as usize + HEADER_BYTES;
@@ -233,11 +235,11 @@ impl Engine {
         one.answered.data.extend_from_slice(prefix);
         one.answered.data.extend_from_slice(data);
         if is_stream {
-            self.commit(now, key, child);
+            self.choose_winner(now, key, child);
         }
     }
 
-    /// A try has ended.
+    /// Handles the end of a try: decides whether its answer is the call's, or another try starts.
     pub(crate) fn try_ended(
         &mut self,
         now: Time,
@@ -253,16 +255,16 @@ impl Engine {
         let active = Rc::clone(&filtered.filter);
         let was_winner = filtered.winner == Some(child);
         call.served_by = served.or(call.served_by);
-        self.note_endpoint(now, key, &active, served, &end);
+        self.count_endpoint_result(now, key, &active, served, &end);
         if end.is_timeout_of(&active.name) {
             active.count(|c| c.timeouts += 1);
         }
         let ending = TryResult { end, answered };
         if was_winner {
-            return self.finish(now, key, ending);
+            return self.finish_call(now, key, ending);
         }
-        match self.next_after(now, key, &ending) {
-            NextStep::Win => self.win(now, key, ending),
+        match self.decide_next_step(now, key, &ending) {
+            NextStep::Win => self.accept_result(now, key, ending),
             NextStep::Await => {
                 self.filtered_mut(key).expect("it was there above").failed = Some(Box::new(ending))
             }
@@ -284,8 +286,8 @@ impl Engine {
         }
     }
 
-    /// What happens to a call after this result of a try.
-    fn next_after(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
+    /// Decides how the call continues after this result of a try.
+    fn decide_next_step(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
         let seed = self.config.seed;
         let Some(call) = self.calls.get(key) else { return NextStep::Win };
         let Some(filtered) = call.filtered.as_ref() else { return NextStep::Win };
@@ -295,7 +297,8 @@ impl Engine {
         let may_repeat = pushback != Some(None) && !matches!(ending.end, End::Dropped { .. });
         if let Some(hedge) = policies.hedge.filter(|hedge| hedge.not_final.contains(status)) {
             let has_more = filtered.n_tries <= hedge.extra_max && may_repeat;
-            if has_more && within_budget(active, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+            if has_more && within_budget(active, hedge.budget, |b| state.hedges(|spent| spent.spend(now, b)))
+            {
                 return NextStep::Hedge;
             }
             if !filtered.tries.is_empty() {
@@ -311,7 +314,7 @@ impl Engine {
         let hedges_max = policies.hedge.map_or(0, |hedge| hedge.extra_max);
         let n_retries = filtered.n_tries.saturating_sub(1);
         if n_retries >= retry.retries_max + hedges_max
-            || !within_budget(active, retry.budget, |b| state.retries(|spent| spent.take(now, b)))
+            || !within_budget(active, retry.budget, |b| state.retries(|spent| spent.spend(now, b)))
         {
             return NextStep::Win;
         }
@@ -322,8 +325,8 @@ impl Engine {
         )
     }
 
-    /// A stream's try has produced its first message: the other tries are cancelled.
-    fn commit(&mut self, now: Time, key: CallKey, child: CallKey) {
+    /// Makes a try the winner, after a stream's first message, and cancels the other tries.
+    fn choose_winner(&mut self, now: Time, key: CallKey, child: CallKey) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
         call.served_by = served_by.or(call.served_by);
@@ -336,23 +339,24 @@ impl Engine {
         filtered.request = Vec::new();
         let timers = [filtered.turn.take(), filtered.hedge.take()];
         timers.into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
-        others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
-        self.hand_on(now, key, answered);
+        others.into_iter().for_each(|other| self.end_call(now, other, End::ClientLeft));
+        self.pass_response(now, key, answered);
     }
 
-    /// The answer of an ended try becomes the call's.
-    fn win(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
+    /// Makes the result of an ended try the call's: cancels the other tries, passes the answer on and ends the call.
+    fn accept_result(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let others: Vec<CallKey> = filtered.tries().collect();
         filtered.tries.clear();
-        others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
+        others.into_iter().for_each(|other| self.end_call(now, other, End::ClientLeft));
         self.keep_answer(now, key, &ending);
         let answered = core::mem::take(&mut ending.answered);
-        self.hand_on(now, key, answered);
-        self.finish(now, key, ending);
+        self.pass_response(now, key, answered);
+        self.finish_call(now, key, ending);
     }
 
-    fn hand_on(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
+    /// Passes the headers and the data of a try's response to the elements in front of the filter.
+    fn pass_response(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
         if let Some(headers) = answered.headers {
             self.response_begun(now, key, headers);
         }
@@ -361,8 +365,8 @@ impl Engine {
         }
     }
 
-    /// Ends a call for the elements in front of its filter.
-    fn finish(&mut self, now: Time, key: CallKey, ending: TryResult) {
+    /// Ends a call for the elements in front of its filter, with this result.
+    fn finish_call(&mut self, now: Time, key: CallKey, ending: TryResult) {
         let Some(mut filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.take()) else {
             return;
         };
@@ -372,13 +376,14 @@ impl Engine {
             End::Refused if filtered.filter.policies().once == Some(Reliability::AtMostOnce) => {
                 // After a refused stream, the client's library would retry (RFC 9113 section 8.7).
                 let answer = Answer::Text(b"the server has refused the call".to_vec());
-                self.end(now, key, End::Here { status: Status::Unavailable, answer, by: None });
+                self.end_call(now, key, End::Here { status: Status::Unavailable, answer, by: None });
             }
-            end => self.end(now, key, end),
+            end => self.end_call(now, key, end),
         }
     }
 
-    /// A call ends for another reason than its tries: they are cancelled, unless the call takes effect once.
+    /// Cancels the tries of a call that ends for another reason, unless the call takes effect once and continues
+    /// without its caller.
     pub(crate) fn abandon_filter(
         &mut self,
         now: Time,
@@ -392,12 +397,12 @@ impl Engine {
         let tries: Vec<CallKey> = filtered.tries().collect();
         filtered.tries.clear();
         self.leave_filter(now, &mut filtered, status);
-        tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
+        tries.into_iter().for_each(|one| self.end_call(now, one, End::ClientLeft));
     }
 
-    /// RELIABILITY AT LEAST ONCE: a call that was sent continues without its caller. Otherwise the caller would repeat
-    /// it while the first takes effect. A call without chain and caller takes its place at the filter. Its time is
-    /// TIMEOUT TOTAL, or else the time for which its answer would be kept.
+    /// RELIABILITY AT LEAST ONCE: continues a call that was sent without its caller. Otherwise the caller would
+    /// repeat it while the first takes effect. A call without chain and caller replaces it at the filter. Its time
+    /// limit is TIMEOUT TOTAL, or else the time for which its answer would be kept.
     fn detach(&mut self, now: Time, call: &Call, mut filtered: Box<FilteredCall>) {
         filtered.end_waiting();
         for timer in
@@ -436,7 +441,7 @@ impl Engine {
 
     // ---- time ----
 
-    /// TIMEOUT TOTAL has passed.
+    /// Ends a call whose TIMEOUT TOTAL has passed.
     pub(crate) fn total_passed(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.total = None;
@@ -444,9 +449,10 @@ impl Engine {
         let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: the call has taken too long").into_bytes();
         let answer = Answer::Text(text);
-        self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
+        self.end_call(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
     }
 
+    /// Sets the timer for the next extra try of HEDGE, unless one is set, a try has won, or all extra tries are made.
     fn set_hedge_timer(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let Some(hedge) = filtered.filter.policies().hedge else { return };
@@ -457,7 +463,7 @@ impl Engine {
         self.filtered_mut(key).expect("it was there above").hedge = Some(timer);
     }
 
-    /// No try has answered yet: starts another one.
+    /// Starts an extra try, because no try has answered within the HEDGE time.
     pub(crate) fn hedge_passed(&mut self, now: Time, key: CallKey) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         filtered.hedge = None;
@@ -466,7 +472,7 @@ impl Engine {
         let may_go =
             filtered.winner.is_none() && !filtered.tries.is_empty() && filtered.n_tries <= hedge.extra_max;
         let state = &active.filter.state;
-        if may_go && within_budget(&active, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+        if may_go && within_budget(&active, hedge.budget, |b| state.hedges(|spent| spent.spend(now, b))) {
             active.count(|c| c.hedges += 1);
             self.begin_try(now, key);
         }
@@ -474,8 +480,9 @@ impl Engine {
 
     // ---- state of filters ----
 
-    /// OUTLIER counts what endpoints do, not what elements on the way decide.
-    fn note_endpoint(
+    /// Counts the result of a try for OUTLIER, if the endpoint caused it. Results of elements on the way do not
+    /// count.
+    fn count_endpoint_result(
         &mut self,
         now: Time,
         key: CallKey,
@@ -499,11 +506,12 @@ impl Engine {
             n_out < ejected_max(&outlier, members.len())
         };
         let is_error = outlier.errors.contains(end.status());
-        let ejected = ejections.note(now, &outlier, endpoint_hash(&endpoint.name), is_error, may_eject);
+        let ejected =
+            ejections.count_result(now, &outlier, endpoint_hash(&endpoint.name), is_error, may_eject);
         active.count(|c| c.ejected += u64::from(ejected));
     }
 
-    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be retried.
+    /// Keeps an answer that will not be retried, for later calls with the same id (RELIABILITY AT LEAST ONCE).
     fn keep_answer(&mut self, now: Time, key: CallKey, ending: &TryResult) {
         let Some(filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.as_mut()) else { return };
         let active = Rc::clone(&filtered.filter);
@@ -516,11 +524,11 @@ impl Engine {
         let is_failure = failures.contains(ending.end.status());
         if filtered.admission.is_first && !is_failure {
             let answer = ending.to_bytes(&mut self.responses);
-            known.keep(now, active.filter.key(&filtered.keys, id), &answer);
+            known.keep_answer(now, active.filter.key(&filtered.keys, id), &answer);
         }
     }
 
-    /// Answers a call like an earlier one with its id.
+    /// Answers a call with the kept answer of an earlier call with its id.
     pub(super) fn repeat_answer(&mut self, now: Time, key: CallKey, answer: &[u8]) {
         let Some(filtered) = self.filtered_mut(key) else { return };
         let name = Rc::clone(&filtered.filter.name);
@@ -528,8 +536,8 @@ impl Engine {
         let Some(TryResult { end, answered }) = TryResult::from_bytes(answer, &name) else {
             return self.refuse_call(now, key, Status::Internal, "the answer that was kept cannot be read");
         };
-        self.hand_on(now, key, answered);
-        self.finish(now, key, TryResult { end, answered: PartialResponse::default() });
+        self.pass_response(now, key, answered);
+        self.finish_call(now, key, TryResult { end, answered: PartialResponse::default() });
     }
 }
 
@@ -540,11 +548,11 @@ impl EndpointConstraints {
 }
 
 impl TryResult {
-    /// The encoding that [`TryResult::from_bytes`] reads: the message, then the headers, then the trailers.
+    /// Encodes a result for [`TryResult::from_bytes`]: the message, then the headers, then the trailers.
     fn to_bytes(&self, answers: &mut crate::headers::ResponseCache) -> Vec<u8> {
         let (headers, data, trailers) = match &self.end {
             End::Here { answer: Answer::Reply(message), .. } => {
-                let trailers = answers.end(crate::headers::Form::Trailers, Status::Ok, b"");
+                let trailers = answers.end_headers(crate::headers::Form::Trailers, Status::Ok, b"");
                 (Some(answers.response()), message.as_slice(), Some(trailers))
             }
             end => (self.answered.headers.clone(), self.answered.data.as_slice(), end.trailers().cloned()),
@@ -562,10 +570,11 @@ impl TryResult {
         bytes
     }
 
+    /// Decodes a kept answer. None if the bytes are malformed.
     fn from_bytes(mut bytes: &[u8], by: &Rc<str>) -> Option<Self> {
-        let data = take(&mut bytes)?.to_vec();
-        let headers = take_headers(&mut bytes)?;
-        let trailers = take_headers(&mut bytes)??;
+        let data = split_field(&mut bytes)?.to_vec();
+        let headers = split_headers(&mut bytes)?;
+        let trailers = split_headers(&mut bytes)??;
         let end = End::Server { trailers, by: Some(Rc::clone(by)) };
         Some(Self { end, answered: PartialResponse { headers, data } })
     }
@@ -576,22 +585,23 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+/// Splits a length-prefixed byte string off the front. None if the bytes are too short.
+fn split_field<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     *bytes = rest;
     Some(taken)
 }
 
-/// A header list, None within if it is empty.
-fn take_headers(bytes: &mut &[u8]) -> Option<Option<Rc<Headers>>> {
-    let mut fields = take(bytes)?;
+/// Splits a header list off the front: `Some(None)` if it is empty, None if the bytes are malformed.
+fn split_headers(bytes: &mut &[u8]) -> Option<Option<Rc<Headers>>> {
+    let mut fields = split_field(bytes)?;
     if fields.is_empty() {
         return Some(None);
     }
     let mut builder = HeadersBuilder::new();
     while !fields.is_empty() {
-        let (name, value) = (take(&mut fields)?, take(&mut fields)?);
+        let (name, value) = (split_field(&mut fields)?, split_field(&mut fields)?);
         builder.push(name, value).ok()?;
     }
     Some(Some(builder.build()))
@@ -602,6 +612,7 @@ fn parse_pushback(value: &[u8]) -> Option<Interval> {
     u32::try_from(millis).ok().map(|millis| Interval::from_millis(i64::from(millis)))
 }
 
+/// Whether a budget, if there is one, allows one more try. Counts the try as over budget if not.
 fn within_budget<B>(active: &ActiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
     let has_room = budget.is_none_or(|budget| take(&budget));
     if !has_room {
@@ -610,7 +621,8 @@ fn within_budget<B>(active: &ActiveFilter, budget: Option<B>, take: impl FnOnce(
     has_room
 }
 
-/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs can be replayed.
+/// Returns the wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs can be
+/// replayed.
 fn wait_before(retry: &Retry, nth: u32, draw: u64) -> Interval {
     let Backoff { first, max, jitter_percent } = retry.backoff;
     let plain = first.0.saturating_mul(1 << nth.min(30)).min(max.0);

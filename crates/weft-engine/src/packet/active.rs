@@ -1,4 +1,4 @@
-//! Active chains of a worker, and the first phase of a batch: which chain a frame takes, and its slots.
+//! The active chains of a packet worker, and the first phase of a batch: finds the chain and the slots of each frame.
 
 use super::fragments::{Fragment, FragmentInfo, LinkFraming, Tunnel};
 use super::hold::{Tail, holds};
@@ -176,6 +176,8 @@ pub(super) struct ParseOutput<'a> {
 }
 
 impl Code {
+    /// Compiles the code of a program: its parser, its elements in one part or in stages, and the facts that the
+    /// engine needs per frame.
     pub(super) fn compile(
         version: u64,
         program: &Arc<ChainProgram>,
@@ -247,7 +249,7 @@ impl Code {
         })
     }
 
-    /// Adds the user metadata that a pass has set on its frame.
+    /// Copies the user metadata that a pass has set to `user_metadata`.
     pub(super) fn record_user_metadata(&self, edits: &[TupleEdit], user_metadata: &mut UserMetadata) {
         for edit in edits {
             let is_it = |(input, _): &&(usize, usize)| edit.target == EditTarget::Input(*input as u16);
@@ -269,14 +271,15 @@ impl Code {
                 return Err(cx.out.line);
             }
         }
-        self.complete(cx, batch, nth)
+        self.add_engine_inputs(cx, batch, nth)
     }
 
-    /// Adds the engine's inputs to frame `nth` of the batch, which has been parsed. `Err` as for [`Code::parse`].
+    /// Adds the engine's inputs to frame `nth` of the batch, which has been parsed, and those that a later fragment
+    /// inherits. `Err` as for [`Code::parse`].
     #[inline]
-    fn complete(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
+    fn add_engine_inputs(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
         for &(at, meta) in &self.metas {
-            let Some(slot) = self.meta(meta, batch, &batch.frames[nth]) else { continue };
+            let Some(slot) = self.meta_slot(meta, batch, &batch.frames[nth]) else { continue };
             cx.given[at] = slot;
             cx.present.insert(at);
         }
@@ -289,7 +292,7 @@ impl Code {
             let slots = finds.slots.chunks_exact_mut(finds.stride).zip(&mut *finds.present);
             for (nth, (frame, (slots, present))) in batch.frames.iter().zip(slots).enumerate() {
                 if which >> nth & 1 == 1
-                    && let Some(slot) = self.meta(meta, batch, frame)
+                    && let Some(slot) = self.meta_slot(meta, batch, frame)
                 {
                     slots[at] = slot;
                     present.insert(at);
@@ -331,7 +334,8 @@ impl Code {
         self.depth_of(cx.given, cx.present, frame, known, |_| true).is_some()
     }
 
-    /// The number of tunnels, greater than `known`, around a packet that is such a fragment.
+    /// Returns the number of tunnels, greater than `known`, around a packet for whose fragment `is_it` is true. None
+    /// if there is none.
     fn depth_of(
         &self,
         slots: &[Slot],
@@ -350,10 +354,11 @@ impl Code {
     /// Where the packet inside that many tunnels begins, in a frame with these slots.
     fn packet_at(&self, depth: usize, slots: &[Slot], present: InputSet) -> Option<usize> {
         let Carried { packet, .. } = self.carried.get(depth.checked_sub(1)?)?;
-        given(*packet, slots, present).map(|slot| slot.b as usize)
+        present_slot(*packet, slots, present).map(|slot| slot.b as usize)
     }
 
-    /// The fragment inside that many tunnels of a frame with these slots, which arrived at this port.
+    /// Describes the fragment inside that many tunnels of a frame, which arrived at this port and was parsed into
+    /// these slots.
     fn in_tunnels(
         &self,
         depth: usize,
@@ -365,7 +370,7 @@ impl Code {
         let mut tunnels = [None; CARRIED_MAX];
         let mut carrier = begins.packet_at(frame);
         for (at, (carried, tunnel)) in self.carried.iter().zip(&mut tunnels).take(depth).enumerate() {
-            let number = carried.tunnel.and_then(|tunnel| given(tunnel, slots, present));
+            let number = carried.tunnel.and_then(|tunnel| present_slot(tunnel, slots, present));
             let packet = carrier.and_then(|at| frame.get(at..));
             *tunnel = Some(Tunnel::new(packet, number.map_or(0, |number| number.a)));
             carrier = self.packet_at(at + 1, slots, present);
@@ -373,7 +378,7 @@ impl Code {
         Fragment::in_tunnels(frame, carrier?, port, begins, tunnels)
     }
 
-    /// The fragment that tunnels carry in a frame with these slots, and the number of tunnels around it, greater than
+    /// Finds the fragment that tunnels carry in a parsed frame, and the number of tunnels around it, greater than
     /// `known`. The frame arrived at this port.
     #[cold]
     pub(super) fn carried_in(
@@ -388,8 +393,8 @@ impl Code {
         Some((self.in_tunnels(depth, (slots, present), frame, port, begins)?, depth))
     }
 
-    /// The fragment that a frame with these slots is, or that a tunnel in it carries; and the inputs that later
-    /// fragments inherit. None if it is no fragment, or if nothing is inherited.
+    /// Finds the fragment that a parsed frame is, or that a tunnel in it carries; and the inputs that later fragments
+    /// inherit. None if it is no fragment, or if nothing is inherited.
     pub(super) fn fragment_in(
         &self,
         slots: &[Slot],
@@ -406,7 +411,7 @@ impl Code {
         }
     }
 
-    /// The inputs that a later fragment inside that many tunnels inherits from the first.
+    /// Returns the inputs that a later fragment inside that many tunnels inherits from the first.
     fn inherited_in(&self, depth: usize) -> InputSet {
         match depth.checked_sub(1) {
             None => self.inherited,
@@ -467,7 +472,7 @@ impl Code {
         Ok(())
     }
 
-    /// The slots of the first fragment of a packet, and its present inputs.
+    /// Parses the first fragment of a packet; returns its slots and its present inputs.
     fn parse_first(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<(Vec<Slot>, InputSet), u32> {
         let mut slots = vec![Slot::default(); self.inputs];
         let Some(parse) = &self.parse else { return Ok((slots, InputSet::EMPTY)) };
@@ -485,8 +490,9 @@ impl Code {
         Ok((slots, present))
     }
 
+    /// Returns the slot of a frame's metadata input. None if the input has no slot or belongs to calls.
     #[inline]
-    fn meta(&self, meta: Meta, batch: &ArrivedBatch<'_>, frame: &Frame) -> Option<Slot> {
+    fn meta_slot(&self, meta: Meta, batch: &ArrivedBatch<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
             Meta::Size => number(frame.size() as u64),
@@ -536,7 +542,7 @@ impl ActivePacketChain {
         active
     }
 
-    /// Its code, or that of its condition.
+    /// Returns the code of the chain, or of its condition.
     pub(super) fn code(&self, in_condition: bool) -> &Code {
         match &self.chain.condition {
             Some(condition) if in_condition => &condition.code,
@@ -558,6 +564,7 @@ impl ActivePacketChain {
         swap.apply(&mut self.condition.state);
     }
 
+    /// Copies the counters of the version before to this one, for elements and checks with the same name.
     fn inherit_counters(&mut self, before: &Self) {
         self.frames = before.frames;
         let old = &before.chain.program.elements;
@@ -567,10 +574,10 @@ impl ActivePacketChain {
             let ends = before.ends.all.iter().filter(|(of, ..)| usize::from(*of) == known);
             self.ends.all.extend(ends.map(|(_, line, how, n)| (at as u16, *line, *how, *n)));
         }
-        go_on(&mut self.malformed, checks_of(&self.chain.program), before.checked());
+        carry_counts(&mut self.malformed, checks_of(&self.chain.program), before.checked());
         if let Some(condition) = &self.chain.condition {
             let checks = checks_of(&condition.program);
-            go_on(&mut self.condition.malformed, checks, before.checked_in_condition());
+            carry_counts(&mut self.condition.malformed, checks, before.checked_in_condition());
         }
     }
 
@@ -579,14 +586,14 @@ impl ActivePacketChain {
         checks_of(&self.chain.program).iter().zip(self.malformed.iter().copied())
     }
 
-    /// As [`ActivePacketChain::checked`], for the condition.
+    /// Returns the checks of the condition with the numbers of frames that broke them.
     fn checked_in_condition(&self) -> impl Iterator<Item = (&Check, u64)> {
         let condition = self.chain.condition.as_ref();
         let checks = condition.map_or(&[][..], |condition| checks_of(&condition.program));
         checks.iter().zip(self.condition.malformed.iter().copied())
     }
 
-    /// The number of frames that were ended by elements and checks that `after` no longer has.
+    /// Counts the frames that were ended by elements and checks that `after` no longer has.
     pub(super) fn ended_by_removed(&self, after: &[Self]) -> u64 {
         let after = after.iter().find(|after| after.chain.program.name == self.chain.program.name);
         let has_element = |element: u16| {
@@ -621,7 +628,7 @@ impl ActivePacketChain {
         (out, call): (&mut Outcome, &mut [u64]),
     ) -> u64 {
         out.clear();
-        let (met, decided) = self.ask(at, open, batch, finds, (&mut *out, &mut *call));
+        let (met, decided) = self.test_condition(at, open, batch, finds, (&mut *out, &mut *call));
         let code = &self.chain.code;
         let ParseOutput { slots, stride, present, checks, .. } = &mut *finds;
         let mut cx = Cx {
@@ -688,10 +695,10 @@ impl ActivePacketChain {
         met | decided
     }
 
-    /// Evaluates the condition for the frames in `open`: returns the frames that meet it, and those that are decided
-    /// now.
+    /// Evaluates the condition for the frames in `open`. Returns the frames that meet it, and those that are decided
+    /// now: malformed ones, and tunnelled fragments.
     #[inline]
-    fn ask(
+    fn test_condition(
         &mut self,
         at: u16,
         open: u64,
@@ -712,14 +719,16 @@ impl ActivePacketChain {
                 ..Cx::new(batch.now, &active.state, &mut *call, &mut *out, &mut active.counters)
             };
             cx.regions[REGION_BODY] = batch.pool.bytes(frame);
-            match condition.code.meets(cx, batch, nth) {
+            match condition.code.meets_condition(cx, batch, nth) {
                 Ok(true) => met |= 1 << nth,
                 Ok(false) => {}
                 Err(unmet) => {
                     decided |= 1 << nth;
                     finds.matches[nth] = match unmet {
-                        Unmet::Malformed(check) => ChainMatch::Malformed { at, in_condition: true, check },
-                        Unmet::Fragment(present) => {
+                        ConditionError::Malformed(check) => {
+                            ChainMatch::Malformed { at, in_condition: true, check }
+                        }
+                        ConditionError::Fragment(present) => {
                             finds.present[nth] = present;
                             ChainMatch::Fragment { at, in_condition: true }
                         }
@@ -730,7 +739,8 @@ impl ActivePacketChain {
         (met, decided)
     }
 
-    /// The check for overlapping fragments, and whether it belongs to the condition.
+    /// Returns the check for overlapping fragments, and whether it belongs to the condition. None if no program has
+    /// it.
     pub(super) fn overlap(&self, version: u8) -> Option<(bool, u32)> {
         let condition = self.chain.condition.as_ref().map(|condition| (true, &condition.program));
         let mut programs = condition.into_iter().chain([(false, &self.chain.program)]);
@@ -753,6 +763,7 @@ impl ActivePacketChain {
         checks.get(at).unwrap_or(&NO_CHECK)
     }
 
+    /// Returns the counters of this chain; `clock_ns` per sample is the cost of reading the clock, and is subtracted.
     pub(super) fn stats(&self, clock_ns: u64) -> PacketChainStats {
         let program = &self.chain.program;
         // Subtract the time of the measurement itself.
@@ -769,7 +780,7 @@ impl ActivePacketChain {
         let condition = self.chain.condition.as_ref();
         let mut malformed = condition.map_or(Vec::new(), |c| counted(&c.program, &self.condition.malformed));
         malformed.extend(counted(program, &self.malformed));
-        let mut ends: Vec<End> = self.ends.all.iter().map(|end| self.end(end)).collect();
+        let mut ends: Vec<End> = self.ends.all.iter().map(|end| self.describe_end(end)).collect();
         ends.sort_by(|a, b| (&a.element, a.line, a.how).cmp(&(&b.element, b.line, b.how)));
         PacketChainStats {
             chain: program.name.clone(),
@@ -781,13 +792,13 @@ impl ActivePacketChain {
         }
     }
 
-    fn end(&self, &(element, line, how, n): &(u16, u32, EndKind, u64)) -> End {
+    fn describe_end(&self, &(element, line, how, n): &(u16, u32, EndKind, u64)) -> End {
         End { element: self.name(element).to_owned(), line, how, n }
     }
 }
 
-/// The stages of a chain from an element on. A new stage begins where an element sees another frame than the one
-/// before, and at the given element. Empty for a whole chain with one stage.
+/// Compiles the stages of a chain from an element on. A new stage begins where an element sees another frame than the
+/// one before, and at the given element. Empty for a whole chain with one stage.
 fn stages(
     program: &ChainProgram,
     from: usize,
@@ -812,7 +823,7 @@ fn stages(
     Ok(stages)
 }
 
-/// The tails of a chain, one from each element that may hold frames.
+/// Compiles the tails of a chain, one from each element that may hold frames.
 fn tails(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Tail>, Unsupported> {
     let holding = program.elements.iter().enumerate().filter(|(_, element)| holds(element));
     let tail = |(at, _)| {
@@ -839,12 +850,12 @@ pub(super) fn begins(frames: &Frames) -> LinkFraming {
 }
 
 /// The slot of an input, if the input is present.
-fn given(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
+fn present_slot(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
     present.contains(input).then(|| slots[usize::from(input)])
 }
 
 /// Why a condition cannot be evaluated.
-enum Unmet {
+enum ConditionError {
     /// The frame breaks this check.
     Malformed(u32),
     /// A tunnel carries a fragment that must be tracked first; the present inputs of the frame.
@@ -858,11 +869,17 @@ const NOWHERE: u64 = u64::MAX;
 static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
 
 impl Code {
-    /// Whether a frame meets this condition.
-    fn meets(&self, mut cx: Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<bool, Unmet> {
-        self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
+    /// Parses a frame and tests whether it meets this condition. `Err`: malformed, or a tunnelled fragment that must
+    /// be tracked first.
+    fn meets_condition(
+        &self,
+        mut cx: Cx<'_>,
+        batch: &ArrivedBatch<'_>,
+        nth: usize,
+    ) -> Result<bool, ConditionError> {
+        self.parse(&mut cx, batch, nth).map_err(ConditionError::Malformed)?;
         if self.carries_fragment(&cx, batch, nth) {
-            return Err(Unmet::Fragment(cx.present));
+            return Err(ConditionError::Fragment(cx.present));
         }
         let Some(request) = &self.request else { return Ok(true) };
         let mut cx = Cx { slots: cx.given, given: &mut [], ..cx };
@@ -877,8 +894,8 @@ fn checks_of(program: &ChainProgram) -> &[Check] {
     program.frames.as_ref().map_or(&[], |frames| &frames.checks)
 }
 
-/// Copies the counts of checks that still exist.
-fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
+/// Copies the counts of checks that still exist from the version before.
+fn carry_counts<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
     for (check, n) in before {
         if let Some(at) = checks.iter().position(|of| of == check) {
             counts[at] = n;

@@ -52,7 +52,7 @@ pub(super) struct Delta {
 /// # Errors
 /// The edit that failed, and the reason.
 #[inline(never)]
-pub(super) fn make_all(
+pub(super) fn apply_all(
     changes: (&[Option<FieldWrite>], &[HeaderChangeDecl]),
     slots: &[Slot],
     present: InputSet,
@@ -67,10 +67,11 @@ pub(super) fn make_all(
         let pushed = popped.and_then(|()| push(stacks, values, outcome, frame, pool));
         return pushed.map_err(|why| EditError { why, change });
     }
-    Edits::new(changes, slots, present, outcome).make(outcome.edits.len(), frame, pool)
+    Edits::new(changes, slots, present, outcome).apply(outcome.edits.len(), frame, pool)
 }
 
-/// The layer that a first POP removes headers up to, if no checksum depends on it; and the edits behind it.
+/// Splits off a first POP on which no checksum depends: returns the layer that it removes headers up to, and the
+/// other edits. The layer is None, and all edits remain, without such a POP.
 #[inline]
 fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (Option<u16>, &'e [TupleEdit]) {
     if let [TupleEdit { target: EditTarget::HeaderChange(id), .. }, rest @ ..] = edits
@@ -83,7 +84,7 @@ fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (O
     (None, edits)
 }
 
-/// The PUSH in front of the frame and its values, if the pass has no other edit.
+/// Returns the PUSH in front of the frame and its values, if the pass has no other edit.
 #[inline]
 fn only_push<'e, 'r>(
     edits: &'e [TupleEdit],
@@ -99,6 +100,7 @@ fn only_push<'e, 'r>(
 }
 
 impl<'a> Edits<'a> {
+    /// Creates the editor of one pass, from the declared changes, the parsed slots and the outcome.
     pub(super) fn new(
         (stores, reshapes): (&'a [Option<FieldWrite>], &'a [HeaderChangeDecl]),
         slots: &'a [Slot],
@@ -117,14 +119,14 @@ impl<'a> Edits<'a> {
     ///
     /// # Errors
     /// The edit that failed, and the reason; those before it are applied.
-    pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), EditError> {
+    pub(super) fn apply(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), EditError> {
         let mut rest = self.outcome.edits.get(self.written..n).unwrap_or_default();
         self.written = n.max(self.written);
         while let Some(edit) = rest.first() {
             let taken = match edit.target {
                 EditTarget::Input(id) => {
                     let partial = frame.meta.offload.checksum.partial_at();
-                    let done = self.set(id, edit.value, partial, pool.bytes_mut(frame));
+                    let done = self.set_field(id, edit.value, partial, pool.bytes_mut(frame));
                     done.map_err(|LengthMismatch| EditError {
                         why: DropReason::LengthMismatch,
                         change: edit.target,
@@ -171,9 +173,10 @@ impl<'a> Edits<'a> {
         Ok((parts + 1).min(edits.len()))
     }
 
-    /// Sets a field, if it is present.
+    /// Sets a field, if it is present, and updates the checksums that cover it. `partial` is the location of a
+    /// checksum that a device is still to complete.
     #[inline(always)]
-    fn set(
+    fn set_field(
         &self,
         id: u16,
         value: Cell,
@@ -199,7 +202,7 @@ impl<'a> Edits<'a> {
                 } else {
                     let delta = Delta::of_bytes(slot.a, field, new);
                     put_bytes(field, new);
-                    self.follow(&store.sums, delta, partial, bytes);
+                    self.update_sums(&store.sums, delta, partial, bytes);
                 }
             }
             (value, FieldLayout::Bits { bytes: wide, shift, bits, endian }) => {
@@ -211,7 +214,7 @@ impl<'a> Edits<'a> {
                     return Err(LengthMismatch);
                 }
                 let delta = set_bits(field, slot.b, value, (shift, bits, endian));
-                self.follow(&store.sums, delta, partial, bytes);
+                self.update_sums(&store.sums, delta, partial, bytes);
             }
             (_, FieldLayout::Bytes) => {}
         }
@@ -220,11 +223,11 @@ impl<'a> Edits<'a> {
 
     /// Updates the checksums that cover the change.
     #[inline(always)]
-    fn follow(&self, sums: &[Sum], delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
+    fn update_sums(&self, sums: &[Sum], delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         for sum in sums {
-            let is_kept = self.add(*sum, delta, partial, bytes);
+            let is_kept = self.update_sum(*sum, delta, partial, bytes);
             if is_kept && sums.iter().any(|sum| !sum.covers.is_empty()) {
-                self.follow_sum(sums, *sum, -delta, partial, bytes);
+                self.update_covering_sums(sums, *sum, -delta, partial, bytes);
             }
         }
     }
@@ -232,11 +235,18 @@ impl<'a> Edits<'a> {
     /// Updates the checksums that cover another checksum. The bytes under that checksum have changed; it changes by as
     /// much in the other direction, or will when a device completes it.
     #[cold]
-    fn follow_sum(&self, sums: &[Sum], changed: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
+    fn update_covering_sums(
+        &self,
+        sums: &[Sum],
+        changed: Sum,
+        delta: Delta,
+        partial: Option<u64>,
+        bytes: &mut [u8],
+    ) {
         let place = |sum: Sum| self.slots.get(usize::from(sum.input)).map(|slot| slot.b);
         for sum in sums.iter().filter(|sum| sum.covers.contains(changed.input)) {
-            if place(*sum) < place(changed) && self.add(*sum, delta, partial, bytes) {
-                self.follow_sum(sums, *sum, -delta, partial, bytes);
+            if place(*sum) < place(changed) && self.update_sum(*sum, delta, partial, bytes) {
+                self.update_covering_sums(sums, *sum, -delta, partial, bytes);
             }
         }
     }
@@ -244,7 +254,7 @@ impl<'a> Edits<'a> {
     /// Updates a checksum, and returns whether it is present. A checksum that the program sets is left alone. `partial`
     /// is the location of one that a device is still to complete.
     #[inline]
-    fn add(&self, sum: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) -> bool {
+    fn update_sum(&self, sum: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) -> bool {
         let is_there = self.present.contains(sum.input) && !self.set.contains(sum.input);
         let Some(slot) = self.slots.get(usize::from(sum.input)).filter(|_| is_there) else { return false };
         let at = slot.b as usize;
@@ -252,7 +262,11 @@ impl<'a> Edits<'a> {
             return false;
         };
         let Sum { zero_is_none, pseudo, .. } = sum;
-        delta.follow(field, at, ChecksumField { zero_is_none, pseudo, is_partial: Some(slot.b) == partial })
+        delta.update_field(
+            field,
+            at,
+            ChecksumField { zero_is_none, pseudo, is_partial: Some(slot.b) == partial },
+        )
     }
 }
 
@@ -277,14 +291,14 @@ impl Neg for Delta {
 }
 
 impl Delta {
-    /// The change from old bytes to new ones.
+    /// Returns the change of a checksum from old bytes to new ones.
     fn of_bytes(at: u64, old: &[u8], new: &[u8]) -> Self {
         let words = old.chunks(2).zip(new.chunks(2));
         let sum = words.map(|(old, new)| u64::from(!word(old)) + u64::from(word(new))).sum();
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
-    /// The change of a number of that many bytes, in network byte order.
+    /// Returns the change of a checksum from an old number of that many bytes to a new one, in network byte order.
     fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
         // An odd last byte is the upper half of a word.
         let pad = (bytes & 1) * 8;
@@ -301,7 +315,7 @@ impl Delta {
 
     /// Updates the checksum at `at`, if there is one; returns whether there is.
     #[inline]
-    pub(super) fn follow(self, field: &mut [u8; 2], at: usize, of: ChecksumField) -> bool {
+    pub(super) fn update_field(self, field: &mut [u8; 2], at: usize, of: ChecksumField) -> bool {
         let old = u16::from_be_bytes(*field);
         let new = match of.is_partial {
             true if of.pseudo => self.add_to(old, at),
@@ -317,8 +331,8 @@ impl Delta {
         true
     }
 
-    /// RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): if the words of the change and of the sum
-    /// are one byte apart, the bytes of the change swap.
+    /// Adds the change to a checksum by RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): if the
+    /// words of the change and of the sum are one byte apart, the bytes of the change swap.
     fn add_to(self, sum: u16, at: usize) -> u16 {
         let is_apart = self.is_odd != (at & 1 == 1);
         let change = if is_apart { self.sum.swap_bytes() } else { self.sum };
@@ -326,7 +340,7 @@ impl Delta {
     }
 }
 
-/// The number in a cell; None for other types.
+/// Returns the number in a cell; None for other types.
 fn number(cell: Cell) -> Option<u64> {
     match cell {
         Cell::Bool(b) => Some(u64::from(b)),

@@ -1,4 +1,4 @@
-//! The egress of frames: ports, groups, delays and drops.
+//! Sends frames: to ports and groups, at once or after a delay; and counts those that are dropped.
 
 use super::group::{Group, GroupPlan, GroupStats, MemberChoice};
 use super::plan::{Outlet, PacketPlan};
@@ -48,6 +48,7 @@ pub(super) enum RedirectTarget {
 }
 
 impl EgressPorts {
+    /// Creates an egress without ports.
     pub(super) fn new(now: Time) -> Self {
         Self {
             by_name: FxHashMap::default(),
@@ -108,6 +109,7 @@ impl EgressPorts {
         self.cached = [(ShortName::default(), Outlet::Port(0)); CACHED_TARGETS];
     }
 
+    /// Returns the target that a REDIRECT or MIRROR names, from the cache if possible.
     pub(super) fn target(&mut self, name: &[u8]) -> RedirectTarget {
         let short = ShortName::of(name);
         if let Some(to) = short.and_then(|short| self.cached_target(short)) {
@@ -127,6 +129,7 @@ impl EgressPorts {
         self.cached.iter().find(|(of, _)| *of == name).map(|(_, to)| *to)
     }
 
+    /// Looks up the target that a REDIRECT or MIRROR names: a port, a group, all other ports, or the hold buffer.
     fn target_of(&self, name: &[u8]) -> RedirectTarget {
         if name == ALL_OTHERS.as_bytes() {
             return RedirectTarget::Others;
@@ -144,7 +147,7 @@ impl EgressPorts {
         }
         let names: Vec<String> = self.ports.iter().map(|port| port.name.clone()).collect();
         for group in self.groups.iter_mut().filter(|group| group.ports().any(|of| of == port)) {
-            group.choose(&names, &self.up);
+            group.compute_table(&names, &self.up);
         }
     }
 
@@ -152,8 +155,8 @@ impl EgressPorts {
         self.groups.iter().map(|group| group.stats(&names, &self.up)).collect()
     }
 
-    /// The name of the egress for observers: the group's name if the frame leaves by all of its ports. None if no port
-    /// is up.
+    /// Returns the name of the egress for observers: the group's name if the frame leaves by all of its ports. None
+    /// if no port is up.
     pub(super) fn name_of(&mut self, to: Outlet, now: Time, frame: &Frame, pool: &Pool) -> Option<&str> {
         let port = |port: u16| &*self.ports[usize::from(port)].name;
         match to {
@@ -175,6 +178,7 @@ impl EgressPorts {
         }
     }
 
+    /// Sends a frame to the port that a group chooses, or to all of its ports that are up except the frame's own.
     fn send_to_group(&mut self, at: usize, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
         let group = &mut self.groups[at];
         match group.choose_member(now, &frame, pool) {
@@ -204,7 +208,7 @@ impl EgressPorts {
         }
     }
 
-    /// The next port with output, and its frames.
+    /// Returns the next port with output, and moves its frames to `frames`.
     pub(super) fn poll(&mut self, frames: &mut Vec<Frame>) -> Option<u16> {
         let port = self.waiting.iter().position(|waiting| !waiting.is_empty())?;
         core::mem::swap(&mut self.waiting[port], frames);
@@ -329,7 +333,7 @@ impl EgressPorts {
         self.drops[reason as usize] += frames;
     }
 
-    /// The drops so far, and those that are about to be counted.
+    /// Returns the drops so far by reason, and those that are about to be counted.
     pub(super) fn drops(&self, soon: impl Iterator<Item = DropReason>) -> Vec<(DropReason, u64)> {
         let mut lost = self.drops;
         soon.for_each(|reason| lost[reason as usize] += 1);

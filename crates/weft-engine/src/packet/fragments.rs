@@ -184,6 +184,7 @@ impl LinkFraming {
         self.outermost(frame).map(|found| found.link.len() + found.labels.len())
     }
 
+    /// Finds the outermost IP packet of a frame, behind its link header and MPLS labels. None if there is none.
     #[inline]
     fn outermost(self, frame: &[u8]) -> Option<Outermost<'_>> {
         if let Some(at) = ip_at(frame, self.is_ip) {
@@ -197,7 +198,7 @@ impl LinkFraming {
 }
 
 impl<'f> Outermost<'f> {
-    /// The first bits behind the last label tell the type of the packet.
+    /// Finds the packet behind a label stack. The first bits behind the last label tell its type.
     fn behind_labels(link: &'f [u8], labels: &'f [u8]) -> Option<Self> {
         let mut words = labels.chunks_exact(LABEL_BYTES).take(LABELS_MAX);
         let n = words.position(|word| label(word) & LABEL_IS_LAST != 0)? + 1;
@@ -215,7 +216,7 @@ impl Tunnel {
 }
 
 impl Fragment {
-    /// The fragment in a frame. None: a whole packet, or not IP.
+    /// Returns the fragment in a frame. None if the frame is a whole packet, or not IP.
     #[inline]
     pub(super) fn of(frame: &[u8], port: u16, begins: LinkFraming) -> Option<Self> {
         let Outermost { link, labels, packet } = begins.outermost(frame)?;
@@ -230,7 +231,7 @@ impl Fragment {
         Self::of_packet(IpPacket::new(packet)?, &[], 0)
     }
 
-    /// The fragment that tunnels carry in a frame, at this offset.
+    /// Describes the fragment that tunnels carry in a frame, at this offset. None if it is no fragment.
     #[cold]
     pub(super) fn in_tunnels(
         frame: &[u8],
@@ -256,6 +257,7 @@ impl Fragment {
         Self::new(packet, packet.part()?, link, port)
     }
 
+    /// Describes a fragment by its key and its range of bytes. None if the packet is not complete.
     #[cold]
     fn new(packet: IpPacket<'_>, part: Part, link: &[u8], port: u16) -> Option<Self> {
         let Part { id, protocol, offset, bytes, has_more, holds_another } = part;
@@ -289,7 +291,7 @@ fn label(word: &[u8]) -> u32 {
     word.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// The part of the labels that all fragments of a packet share; it tells networks apart.
+/// Returns the part of the labels that all fragments of a packet share; it tells networks apart.
 fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
     let mut all = [0; LABELS_MAX];
     let mut is_entropy = false;
@@ -300,7 +302,7 @@ fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
     all
 }
 
-/// Bytes, padded with zeros.
+/// Copies bytes to an array and pads it with zeros.
 fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut all = [0; N];
     let n = bytes.len().min(N);
@@ -324,7 +326,7 @@ impl Fragments {
         self.by_age.front().and_then(|oldest| self.get(oldest)).map(|packet| packet.until)
     }
 
-    /// The reasons of dropped fragments that still hold their buffers.
+    /// Returns the reasons of dropped fragments that still hold their buffers.
     pub(super) fn given_up(&self) -> impl Iterator<Item = DropReason> {
         self.given_up.iter().filter_map(|(why, _)| match why {
             FragmentDrop::Dropped(reason) => Some(*reason),
@@ -333,14 +335,14 @@ impl Fragments {
         })
     }
 
-    /// Abandons packets whose time is over.
+    /// Abandons packets whose fragments have not all arrived in time.
     pub(super) fn expire(&mut self, now: Time) {
         while let Some(of) = self.by_age.front().copied() {
             if self.get(&of).is_some_and(|packet| packet.until > now) {
                 return;
             }
             self.by_age.pop_front();
-            self.give_up(of, DropReason::NoFirstFragment);
+            self.abandon(of, DropReason::NoFirstFragment);
         }
     }
 
@@ -349,9 +351,9 @@ impl Fragments {
         self.given_up.drain(..)
     }
 
-    /// Takes a fragment that has arrived. Appends to `out` the frames that may pass now, each later one with the first
-    /// fragment of its packet. All others wait or are dropped.
-    pub(super) fn take(
+    /// Tracks a fragment that has arrived. Appends to `out` the frames that may pass now, each later one with the
+    /// first fragment of its packet. All others wait or are dropped.
+    pub(super) fn track(
         &mut self,
         now: Time,
         fragment: Fragment,
@@ -361,7 +363,7 @@ impl Fragments {
     ) {
         let overlaps = fragment.key.overlaps();
         let Fragment { key, from, to, is_last, .. } = fragment;
-        let number = self.begin(now, key);
+        let number = self.begin_tracking(now, key);
         let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
         if packet.parts.len() == FRAGMENTS_MAX {
             return self.given_up.push((FragmentDrop::Dropped(DropReason::FragmentsTooMany), frame));
@@ -370,7 +372,7 @@ impl Fragments {
         if packet.is_bad || packet.parts.contains(&(from, to)) {
             return self.given_up.push((overlaps, frame));
         }
-        if fragment.is_malformed() || !packet.fits(from, to, is_last) {
+        if fragment.is_malformed() || !packet.add_range(from, to, is_last) {
             packet.is_bad = true;
             self.n_waiting -= packet.waiting.len();
             let waiting = core::mem::take(&mut packet.waiting).into_iter().chain([frame]);
@@ -398,22 +400,23 @@ impl Fragments {
         }
     }
 
-    /// The oldest entry whose packet is still tracked.
+    /// Removes the entries of packets that are no longer tracked from the front of the age list.
     fn forget_oldest(&mut self) {
         while self.by_age.front().is_some_and(|oldest| self.get(oldest).is_none()) {
             self.by_age.pop_front();
         }
     }
 
-    /// The number of the packet with this key; begins to track it if necessary.
-    fn begin(&mut self, now: Time, key: FragmentKey) -> u64 {
+    /// Returns the number of the packet with this key. Begins to track it if necessary, and then abandons the oldest
+    /// ones if too many are tracked.
+    fn begin_tracking(&mut self, now: Time, key: FragmentKey) -> u64 {
         self.expire(now);
         if let Some(packet) = self.packets.get(&key) {
             return packet.number;
         }
         while self.packets.len() >= FRAGMENTED_MAX {
             let Some(oldest) = self.by_age.pop_front() else { break };
-            self.give_up(oldest, DropReason::FragmentsTooMany);
+            self.abandon(oldest, DropReason::FragmentsTooMany);
         }
         // Most packets are complete at once, so entries at the front are stale, and few are live.
         if self.by_age.len() >= 2 * FRAGMENTED_MAX {
@@ -438,12 +441,12 @@ impl Fragments {
         number
     }
 
-    /// If too many fragments wait, abandons the packet that has waited longest.
+    /// Abandons the packet that has waited longest, as long as too many fragments wait.
     fn make_room(&mut self) {
         while self.n_waiting > FRAGMENTS_WAITING_MAX {
             let Some(longest) = self.waiting.pop_front() else { return };
             if self.get(&longest).is_some_and(|packet| !packet.waiting.is_empty()) {
-                self.give_up(longest, DropReason::FragmentsTooMany);
+                self.abandon(longest, DropReason::FragmentsTooMany);
             }
         }
         if self.waiting.len() >= 2 * FRAGMENTS_WAITING_MAX {
@@ -455,7 +458,8 @@ impl Fragments {
         }
     }
 
-    fn give_up(&mut self, of: (FragmentKey, u64), reason: DropReason) {
+    /// Abandons a packet, if it is still tracked: its waiting fragments are dropped for this reason.
+    fn abandon(&mut self, of: (FragmentKey, u64), reason: DropReason) {
         if self.get(&of).is_none() {
             return;
         }
@@ -490,7 +494,7 @@ impl<T> Default for FirstFragments<T> {
 impl<T: Copy> FirstFragments<T> {
     /// Records a value for the first fragment of a packet, and replaces an earlier one with the same key. Holds at most
     /// [`FRAGMENTED_MAX`] values; when full, the oldest one is evicted.
-    pub(super) fn note(&mut self, now: Time, first: &Fragment, value: T) {
+    pub(super) fn record(&mut self, now: Time, first: &Fragment, value: T) {
         let number = self.n_recorded;
         self.n_recorded += 1;
         if let Some(before) = self.known.insert(first.key, FirstFragment { number, at: now, what: value }) {
@@ -512,8 +516,8 @@ impl<T: Copy> FirstFragments<T> {
 }
 
 impl Packet {
-    /// Adds a range, unless it overlaps another one or exceeds the end.
-    fn fits(&mut self, from: u32, to: u32, is_last: bool) -> bool {
+    /// Adds the range of a fragment. False if it overlaps another one or exceeds the end of the packet.
+    fn add_range(&mut self, from: u32, to: u32, is_last: bool) -> bool {
         let at = self.parts.partition_point(|(other, _)| *other < from);
         let is_clear = at.checked_sub(1).is_none_or(|before| self.parts[before].1 <= from)
             && self.parts.get(at).is_none_or(|(behind, _)| to <= *behind);
@@ -573,19 +577,19 @@ mod tests {
         };
         let mut firsts = FirstFragments::default();
         let at = |seconds| Time::default() + Interval::from_secs(seconds);
-        firsts.note(at(0), &of_id(1), 11);
-        firsts.note(at(1), &of_id(1), 12);
+        firsts.record(at(0), &of_id(1), 11);
+        firsts.record(at(1), &of_id(1), 12);
         assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was recorded again");
         assert_eq!((firsts.of(at(31), &of_id(1)), firsts.of(at(2), &of_id(2))), (None, None));
-        (2..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(2), &of_id(id), id));
+        (2..=FRAGMENTED_MAX).for_each(|id| firsts.record(at(2), &of_id(id), id));
         assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "the first value was replaced");
         // A known packet replaces only itself, also at the same instant.
-        firsts.note(at(2), &of_id(2), 13);
-        firsts.note(at(2), &of_id(2), 14);
+        firsts.record(at(2), &of_id(2), 13);
+        firsts.record(at(2), &of_id(2), 14);
         assert_eq!((firsts.of(at(2), &of_id(1)), firsts.of(at(2), &of_id(2))), (Some(12), Some(14)));
-        firsts.note(at(3), &of_id(0), 10);
+        firsts.record(at(3), &of_id(0), 10);
         assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(3))), (None, Some(3)));
-        (3..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(3), &of_id(id), id));
+        (3..=FRAGMENTED_MAX).for_each(|id| firsts.record(at(3), &of_id(id), id));
         assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "its earlier value was replaced");
         assert!(firsts.known.len() == FRAGMENTED_MAX && firsts.by_age.len() == FRAGMENTED_MAX);
     }

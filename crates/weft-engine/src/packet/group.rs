@@ -119,7 +119,7 @@ pub(super) enum MemberChoice {
 }
 
 impl GroupPlan {
-    /// How it chooses a port, as in the program.
+    /// Says how the group chooses a port, as in the program.
     fn choice(&self) -> String {
         match (self.choice, &self.key) {
             (Choice::All, _) => "all".to_owned(),
@@ -163,12 +163,12 @@ impl Group {
         let sent = plan.members.iter().map(counted).collect();
         let scratch = plan.key.as_ref().map(|key| key.reader.scratch()).unwrap_or_default();
         let mut group = Self { plan: plan.clone(), slots: Vec::new(), sent, scratch };
-        group.choose(names, up);
+        group.compute_table(names, up);
         group
     }
 
-    /// Computes the table for the links that are up now.
-    pub(super) fn choose(&mut self, names: &[String], up: &[bool]) {
+    /// Computes the table of ports by flow class, for the links that are up now.
+    pub(super) fn compute_table(&mut self, names: &[String], up: &[bool]) {
         let is_up = |member: &&Member| up[usize::from(member.port)];
         let active: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
         self.slots = match (self.plan.choice, active.first()) {
@@ -179,7 +179,7 @@ impl Group {
                     .iter()
                     .map(|member| (hash_bytes(names[usize::from(member.port)].as_bytes()), *member))
                     .collect();
-                (0..SLOTS as u64).map(|slot| best(&seeds, slot)).collect()
+                (0..SLOTS as u64).map(|slot| preferred_port(&seeds, slot)).collect()
             }
         };
     }
@@ -188,7 +188,7 @@ impl Group {
         &self.plan
     }
 
-    /// The port for a frame.
+    /// Chooses the port for a frame: one member, or all of them. None if no member is up.
     #[inline]
     pub(super) fn choose_member(&mut self, now: Time, frame: &Frame, pool: &Pool) -> MemberChoice {
         let key = self.plan.key.as_ref().filter(|_| self.slots.len() > 1);
@@ -219,6 +219,7 @@ impl Group {
         }
     }
 
+    /// Returns the counters of the group, by member.
     pub(super) fn stats(&self, names: &[String], up: &[bool]) -> GroupStats {
         let member = |(member, (sent, sent_bytes)): (&Member, &(u64, u64))| MemberStats {
             port: names[usize::from(member.port)].clone(),
@@ -233,6 +234,7 @@ impl Group {
 }
 
 impl GroupStats {
+    /// Adds another worker's counts of the group.
     pub(super) fn merge(&mut self, other: &Self) {
         for theirs in &other.members {
             match self.members.iter_mut().find(|mine| mine.port == theirs.port) {
@@ -246,8 +248,9 @@ impl GroupStats {
     }
 }
 
-/// The port that a class of flows prefers: each port draws once per unit of its weight.
-fn best(active: &[(u64, Member)], slot: u64) -> u16 {
+/// Returns the port that a class of flows prefers: each port draws once per unit of its weight, and the best draw
+/// wins.
+fn preferred_port(active: &[(u64, Member)], slot: u64) -> u16 {
     // Neighbouring slots differ in few bits, and after one hash step two ports would draw alike for them.
     let slot = hash_word(slot);
     let draws = active.iter().flat_map(|(seed, member)| {

@@ -61,7 +61,8 @@ impl Headers {
         Reading { scratch: self.reader.scratch(), firsts: FirstFragments::default() }
     }
 
-    /// The state after an update: fields of first fragments stay valid if they were read in the same way.
+    /// Carries the reading state over an update: fields of first fragments stay valid if they were read in the same
+    /// way.
     pub(super) fn reading_on(&self, before: &Self, reading: Reading) -> Reading {
         let is_same =
             self.inputs == before.inputs && self.reader.program.frames == before.reader.program.frames;
@@ -71,8 +72,8 @@ impl Headers {
         }
     }
 
-    /// The fields of a frame; byte runs are hashed with this key.
-    pub(super) fn of(
+    /// Reads the fields of a frame; a later fragment has those of its first one. Byte runs are hashed with this key.
+    pub(super) fn read_fields(
         &self,
         reading: &mut Reading,
         by: HashKey,
@@ -83,12 +84,12 @@ impl Headers {
         let Reading { scratch, firsts } = reading;
         let Some(present) = self.reader.parse(scratch, now, frame, pool) else { return Words::default() };
         let (bytes, slots) = (pool.bytes(frame), &scratch.slots[..]);
-        let own = self.words(by, bytes, slots, present);
+        let own = self.own_fields(by, bytes, slots, present);
         let Some((fragment, inherited)) = self.reader.code.fragment_in(slots, present, bytes) else {
             return own;
         };
         if !fragment.is_later() {
-            firsts.note(now, &fragment, own);
+            firsts.record(now, &fragment, own);
             return own;
         }
         // Without the first fragment, its fields are absent.
@@ -102,8 +103,8 @@ impl Headers {
         words
     }
 
-    /// The fields that a frame has itself.
-    fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
+    /// Returns the fields that a frame has itself.
+    fn own_fields(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
         let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {
             if !present.contains(*input) {

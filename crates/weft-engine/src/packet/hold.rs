@@ -1,4 +1,4 @@
-//! Frames that elements hold: each returns to its element after a while, perhaps several times.
+//! Holds frames for elements: each frame returns to its element after a while, perhaps several times.
 //!
 //! An element sends a frame, or a copy of it, to [`HOLD`] as to a port. Its pass ends there. When its time is over, the
 //! frame is parsed again and passes that element and those behind it; the elements before have seen it.
@@ -81,7 +81,7 @@ impl HeldFrames {
         Self { timers: Timers::new(now), n: 0, history: History::default() }
     }
 
-    /// Holds a frame. `Err`: there is no room.
+    /// Holds a frame; longer each time. `Err`: there is no room.
     pub(super) fn put(&mut self, now: Time, held: HeldFrame) -> Result<(), Frame> {
         if self.n >= HOLDS_MAX {
             return Err(held.frame);
@@ -100,7 +100,7 @@ impl HeldFrames {
         self.timers.next()
     }
 
-    /// Takes the frames whose time is over.
+    /// Takes the frames whose time is over, in order.
     fn due(&mut self, now: Time) -> Vec<HeldFrame> {
         let mut due = Vec::new();
         self.timers.expire(now, &mut due);
@@ -167,8 +167,8 @@ impl PacketEngine {
         }
     }
 
-    /// After an update, frames wait for the element of the same name; frames without such an element are added to
-    /// `gone`.
+    /// Moves held frames to the elements of the same name after an update. Frames without such an element are added
+    /// to `gone`.
     pub(super) fn rebind_held(
         &mut self,
         before: &[ActivePacketChain],

@@ -158,7 +158,7 @@ impl Chances {
         }
     }
 
-    /// The fate of a packet whose last bit leaves at `left_ns`.
+    /// Draws what happens to a packet whose last bit leaves at `left_ns`.
     pub fn next(&mut self, path: &Impairments, left_ns: u64) -> Passage {
         let mut passage = Passage { is_lost: self.is_lost(path.loss), ..Passage::default() };
         let jitter_ns = self.jitter_ns(path, left_ns);
@@ -179,6 +179,7 @@ impl Chances {
         passage
     }
 
+    /// Draws whether the next packet is lost.
     fn is_lost(&mut self, loss: Loss) -> bool {
         match loss {
             Loss::Each(share) => self.loss.happens(share),
@@ -195,6 +196,7 @@ impl Chances {
         }
     }
 
+    /// Draws whether the next packet is reordered; never sooner than `gap` packets after the last one.
     fn is_reordered(&mut self, reorder: &Reorder) -> bool {
         let may_be = self.in_order + 1 >= reorder.gap;
         let is_reordered = may_be && self.reorder.happens(reorder.share);
@@ -202,6 +204,7 @@ impl Chances {
         is_reordered
     }
 
+    /// Draws the jitter of a packet, in nanoseconds. With `keep_order` it changes smoothly over time.
     fn jitter_ns(&mut self, path: &Impairments, left_ns: u64) -> u64 {
         if path.jitter_ns == 0 {
             return 0;
@@ -215,7 +218,7 @@ impl Chances {
 }
 
 impl Wander {
-    /// The value, scaled to `span_ns`, at a time not before that of the last call.
+    /// Returns the value of the wander, scaled to `span_ns`, at a time not before that of the last call.
     fn at(&mut self, rng: &mut Rng, span_ns: u64, now_ns: u64) -> f64 {
         let pace = WANDERS / span_ns as f64;
         // Long after the last packet, all values are equally likely.

@@ -138,7 +138,7 @@ pub struct LinkStats {
 const PARTITIONS_LISTED_MAX: usize = 64;
 
 impl Link {
-    /// An empty link.
+    /// Creates an empty link.
     pub fn new(plan: LinkPlan, now: Time, seed: u64) -> Self {
         let queue = queue_of(&plan, now, seed);
         let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
@@ -183,7 +183,7 @@ impl Link {
 
     /// Enqueues a frame. The queue may drop it, or others in its place.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        if frame.meta.offload.gso.is_none() || !self.cuts() {
+        if frame.meta.offload.gso.is_none() || !self.cuts_gso() {
             return self.enqueue(frame, pool, now);
         }
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
@@ -198,8 +198,9 @@ impl Link {
         self.segments = segments;
     }
 
-    /// Whether GSO frames are cut before they wait.
-    fn cuts(&self) -> bool {
+    /// Whether GSO frames are cut before they wait: on a slow link, an emulated path, or in front of a queue that
+    /// shapes.
+    fn cuts_gso(&self) -> bool {
         match self.plan.rate {
             // A packet on the wire is the unit of losses and opportunities.
             _ if self.wire.is_some() => true,
@@ -215,6 +216,7 @@ impl Link {
         pool.give(frame);
     }
 
+    /// Stores a frame and enqueues its description; frees frames that the queue drops.
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
         let mut packet = packet_for_queue(&frame, self.hash, &self.plan, &mut self.reading, pool, now);
         let handle = match self.free.pop() {
@@ -227,12 +229,12 @@ impl Link {
         packet.handle = u64::from(handle);
         self.frames[handle as usize] = Some(frame);
         self.found_empty = false;
-        self.note(nanos(now), &QueueEvent::Enqueue(packet));
+        self.record_event(nanos(now), &QueueEvent::Enqueue(packet));
         self.queue.enqueue(&packet, nanos(now));
-        self.drop_dropped(pool);
+        self.free_dropped(pool);
     }
 
-    /// The next frame that leaves now.
+    /// Returns the next frame that leaves now.
     pub fn poll_frame(&mut self, pool: &mut Pool, now: Time) -> Option<Frame> {
         let now = nanos(now);
         if self.wire.is_none() {
@@ -240,9 +242,9 @@ impl Link {
         }
         self.handle_changes(now);
         while let Some((frame, left_ns)) = self.send(pool, now) {
-            let events = self.wire.as_mut()?.enter(frame, left_ns, pool);
+            let events = self.wire.as_mut()?.send_frame(frame, left_ns, pool);
             if !events.is_plain() {
-                self.note(now, &QueueEvent::Path(events));
+                self.record_event(now, &QueueEvent::Path(events));
             }
         }
         self.wire.as_mut()?.poll_frame(now)
@@ -253,10 +255,10 @@ impl Link {
     /// On a link with a [`Path`], which no port has, frames in transit stay there.
     pub fn drop_frame(&mut self, pool: &mut Pool, now: Time) -> bool {
         let now = nanos(now);
-        let Some(sent) = self.next(pool, now) else { return false };
+        let Some(sent) = self.dequeue(pool, now) else { return false };
         self.queue.count_lost();
-        self.note_sent(sent.len, now);
-        if let Some(frame) = self.take(sent.handle) {
+        self.account_sent(sent.len, now);
+        if let Some(frame) = self.take_frame(sent.handle) {
             pool.give(frame);
         }
         true
@@ -264,18 +266,18 @@ impl Link {
 
     /// Takes the next frame from the queue; the time is when its last bit is out.
     fn send(&mut self, pool: &mut Pool, now: u64) -> Option<(Frame, u64)> {
-        let sent = self.next(pool, now)?;
-        let frame = self.take(sent.handle)?;
+        let sent = self.dequeue(pool, now)?;
+        let frame = self.take_frame(sent.handle)?;
         self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
         self.queue.record_sent(&sent, now);
-        let left_ns = self.note_sent(sent.len, now);
+        let left_ns = self.account_sent(sent.len, now);
         let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
         set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
         Some((frame, left_ns))
     }
 
-    /// The next packet that the queue releases, if the link is free.
-    fn next(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
+    /// Dequeues the next packet that the queue releases, if the link is free.
+    fn dequeue(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
         if let Some(wire) = self.wire.as_mut().filter(|_| self.was_idle && self.queue.counts().queued > 0)
             && let Some(at) = wire.opportunity(now)
         {
@@ -288,9 +290,9 @@ impl Link {
         if self.found_empty {
             return None;
         }
-        self.note(now, &QueueEvent::Dequeue);
+        self.record_event(now, &QueueEvent::Dequeue);
         let sent = self.queue.dequeue(now);
-        self.drop_dropped(pool);
+        self.free_dropped(pool);
         if sent.is_none() {
             self.was_idle = true;
             self.found_empty = self.queue.counts().queued == 0;
@@ -299,7 +301,7 @@ impl Link {
     }
 
     /// Accounts for a frame of that many bytes, which has left. Returns when its last bit is out.
-    fn note_sent(&mut self, len: u32, now: u64) -> u64 {
+    fn account_sent(&mut self, len: u32, now: u64) -> u64 {
         let late = if self.was_idle { 0 } else { CATCH_UP_NS };
         let from = self.free_at.max(now.saturating_sub(late));
         self.was_idle = self.queue.counts().queued == 0;
@@ -319,7 +321,7 @@ impl Link {
         self.free_at
     }
 
-    /// When to poll again if no frame arrives.
+    /// Returns when to poll again if no frame arrives.
     pub fn poll_timeout(&self) -> Option<Time> {
         let waits = self.queue.counts().queued > 0;
         let rate = (waits && self.free_at > 0).then_some(self.free_at);
@@ -334,7 +336,7 @@ impl Link {
         at.map(|ns| Time(ns as i64))
     }
 
-    /// Applies changes of the path that are due.
+    /// Applies the rate changes of the path that are due.
     fn handle_changes(&mut self, now: u64) {
         while let Some(rate) = self.wire.as_mut().and_then(|wire| wire.poll_change(now)) {
             if rate != self.plan.rate {
@@ -355,21 +357,21 @@ impl Link {
     fn update_rate(&mut self, now: u64, rate: u64) {
         if rate != self.reported_rate {
             self.reported_rate = rate;
-            self.note(now, &QueueEvent::Rate(rate));
+            self.record_event(now, &QueueEvent::Rate(rate));
             self.queue.set_rate(rate);
         }
     }
 
-    /// Runs what is due.
+    /// Runs the due timers of the queue and of the path.
     pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
         let now = nanos(now);
         self.handle_changes(now);
         if self.queue.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
-        self.note(now, &QueueEvent::Timeout);
+        self.record_event(now, &QueueEvent::Timeout);
         self.queue.handle_timeout(now);
-        self.drop_dropped(pool);
+        self.free_dropped(pool);
     }
 
     /// Applies another plan. Waiting frames enter the new queue in order, with their arrival times. A queue with the
@@ -397,7 +399,7 @@ impl Link {
             self.before.arrived -= packets.len() as u64;
             self.before.taken -= packets.len() as u64;
             self.swap_overflow += self.queue.counts().dropped();
-            self.drop_dropped(pool);
+            self.free_dropped(pool);
         } else {
             self.lines.set_text(&plan.program, &plan.written);
         }
@@ -408,9 +410,9 @@ impl Link {
         }
         self.reported_rate = rate_at_first(&plan);
         self.queue.set_rate(self.reported_rate);
-        self.note(nanos(now), &QueueEvent::Rate(self.reported_rate));
+        self.record_event(nanos(now), &QueueEvent::Rate(self.reported_rate));
         match (&mut self.wire, &plan.path) {
-            (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
+            (Some(wire), path) => wire.apply(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
             (None, None) => {}
         }
@@ -443,7 +445,7 @@ impl Link {
     pub fn take_all(&mut self) -> Vec<Frame> {
         let packets = self.queue.take_all();
         let mut frames = self.wire.as_mut().map(Wire::take_all).unwrap_or_default();
-        frames.extend(packets.iter().filter_map(|(packet, _)| self.take(packet.handle)));
+        frames.extend(packets.iter().filter_map(|(packet, _)| self.take_frame(packet.handle)));
         frames
     }
 
@@ -466,13 +468,14 @@ impl Link {
         self.recorder.take()
     }
 
-    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+    /// Adds an operation to the recording of the queue, if there is one.
+    fn record_event(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(now_ns, event);
         }
     }
 
-    /// What it counted.
+    /// Returns the counters of the link.
     pub fn stats(&self) -> LinkStats {
         let mut counts = self.queue.counts();
         counts.add_past(&self.before);
@@ -489,14 +492,15 @@ impl Link {
         }
     }
 
-    fn take(&mut self, handle: u64) -> Option<Frame> {
+    fn take_frame(&mut self, handle: u64) -> Option<Frame> {
         self.free.push(handle as u32);
         self.frames[handle as usize].take()
     }
 
-    fn drop_dropped(&mut self, pool: &mut Pool) {
+    /// Frees the frames that the queue has dropped.
+    fn free_dropped(&mut self, pool: &mut Pool) {
         while let Some(dropped) = self.queue.poll_dropped() {
-            if let Some(frame) = self.take(dropped.handle) {
+            if let Some(frame) = self.take_frame(dropped.handle) {
                 pool.give(frame);
             }
         }
@@ -507,6 +511,7 @@ fn nanos(time: Time) -> u64 {
     time.0.max(0) as u64
 }
 
+/// Creates an empty queue for a plan, with its first rate set and its partitions tallied.
 fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(plan.program.clone(), plan.code.clone(), nanos(now), seed);
     queue.set_rate(rate_at_first(plan));
@@ -528,7 +533,7 @@ fn reading_of(plan: &LinkPlan) -> Reading {
     plan.headers.as_ref().map(|headers| headers.reading()).unwrap_or_default()
 }
 
-/// The queue's view of a frame that arrived at this time.
+/// Describes a frame that arrived at this time as a packet for the queue program.
 fn packet_for_queue(
     frame: &Frame,
     by: HashKey,
@@ -543,7 +548,7 @@ fn packet_for_queue(
         packet.framing = framing_bytes(pool.bytes(frame), plan.is_ip);
     }
     if let Some(headers) = &plan.headers {
-        packet.headers = headers.of(reading, by, came, frame, pool);
+        packet.headers = headers.read_fields(reading, by, came, frame, pool);
     }
     packet
 }
@@ -557,8 +562,8 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
 }
 
-/// The bytes of a frame outside its packet: the link header, and the padding of a short frame according to the length
-/// in its IP header. In longer frames, bytes behind the packet are the sender's and use the link.
+/// Counts the bytes of a frame outside its packet: the link header, and the padding of a short frame according to the
+/// length in its IP header. In longer frames, bytes behind the packet are the sender's and use the link.
 fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
     let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
     let packet = &frame[at..];

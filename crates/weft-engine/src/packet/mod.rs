@@ -235,6 +235,8 @@ struct EgressSink<'e> {
 }
 
 impl OutcomeSink for EgressSink<'_> {
+    /// Records the egress of frame `nth`, if its outcome is only a redirect to a cached target. False: the outcome
+    /// needs more.
     #[inline]
     fn accept_unedited(&mut self, out: &mut Outcome, nth: usize) -> bool {
         if self.is_watched || self.chain.code.leaves_more && !out.is_bare() {
@@ -250,6 +252,8 @@ impl OutcomeSink for EgressSink<'_> {
         true
     }
 
+    /// Records the egress of frame `nth` and applies its edits, if the outcome has nothing else. False: the outcome
+    /// needs more.
     fn accept(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool {
         let code = &self.chain.code;
         if self.is_watched || code.leaves_more && !cx.out.is_bare() {
@@ -265,7 +269,7 @@ impl OutcomeSink for EgressSink<'_> {
             PassResult::Edited(exit) if frame.meta.offload.gso.is_none() && !code.fragments => {
                 let changes = (&*code.stores, &*self.chain.program.header_changes);
                 let slots = &cx.slots[..code.inputs];
-                match edit::make_all(changes, slots, cx.present, cx.out, frame, pool) {
+                match edit::apply_all(changes, slots, cx.present, cx.out, frame, pool) {
                     Ok(()) => exit,
                     Err(error) => match self.chain.mismatch_origin(error, cx.out.element) {
                         Some((element, line)) => {
@@ -540,7 +544,7 @@ impl PacketEngine {
         self.due = due;
     }
 
-    /// For the end of a run: runs `ON TIMEOUT` and `ON EVICT` at once for rows that have left their tables. Returns
+    /// Runs `ON TIMEOUT` and `ON EVICT` at once for rows that have left their tables, at the end of a run. Returns
     /// whether there were any; their handlers may remove further rows.
     pub fn run_expired(&mut self, now: Time) -> bool {
         let mut were_any = false;
@@ -574,7 +578,7 @@ impl PacketEngine {
         self.egress.held()
     }
 
-    /// For the end of a run: drops the frames that elements hold.
+    /// Drops the frames that elements hold, at the end of a run.
     pub fn drop_held(&mut self, pool: &mut Pool, mut watch: Option<&mut dyn Watch>) {
         for (_, held) in self.holds.take_all() {
             let mut unwatched = None;
@@ -614,7 +618,7 @@ impl PacketEngine {
         self.drop_fragments(pool, &mut None);
     }
 
-    /// Returns the frames that waited for a port that is gone.
+    /// Applies a plan; returns the frames that waited for a port that is gone.
     fn apply_plan(&mut self, now: Time, plan: Arc<PacketPlan>) -> Vec<Frame> {
         let mut gone = Vec::new();
         self.egress.apply(&plan, &mut gone);
@@ -636,6 +640,8 @@ impl PacketEngine {
         gone
     }
 
+    /// Sets the timers of the current plan: EVERY, and the checks for TIMEOUT and EVICT on the node's first worker;
+    /// and the table sweep.
     fn set_timers(&mut self, now: Time) {
         let plan = self.plan_id;
         // ON EVERY, ON TIMEOUT and ON EVICT run once per node.
@@ -672,7 +678,7 @@ impl PacketEngine {
                 match fragment(&frame, pool) {
                     None => coming.push((frame, None)),
                     Some(fragment) => {
-                        self.fragments.take(frame.arrived(now), fragment, frame, pool, &mut coming);
+                        self.fragments.track(frame.arrived(now), fragment, frame, pool, &mut coming);
                     }
                 }
             }
@@ -709,7 +715,7 @@ impl PacketEngine {
         let found = code.carried_in((slots, present), pool.bytes(&frame), port, begins, known);
         let Some((fragment, depth)) = found else { unreachable!("it was found to carry one") };
         let mut coming = Vec::new();
-        self.fragments.take(frame.arrived(now), fragment, frame, pool, &mut coming);
+        self.fragments.track(frame.arrived(now), fragment, frame, pool, &mut coming);
         self.drop_fragments(pool, watch);
         let known = |(frame, first)| (frame, FragmentInfo { first, depth });
         let (mut frames, followed): (Vec<_>, Vec<_>) = coming.into_iter().map(known).unzip();
@@ -752,7 +758,7 @@ impl PacketEngine {
         }
     }
 
-    /// The first phase: finds the chain and the slots of each frame. It reads nothing but the frames.
+    /// Runs the first phase: finds the chain and the slots of each frame. It reads nothing but the frames.
     fn parse(&mut self, now: Time, port: u16, frames: &[Frame], pool: &Pool) {
         self.matches.clear();
         self.matches.resize(frames.len(), ChainMatch::Unmatched);
@@ -807,9 +813,9 @@ impl PacketEngine {
         }
     }
 
-    /// The second phase: runs consecutive frames of one chain through it. It stops after a pass whose outcome has more
-    /// than an egress and edits; with an observer, more than FORWARD. Returns whether one such frame has passed, beyond
-    /// those in `egresses`.
+    /// Runs the second phase: consecutive frames of one chain pass through it. It stops after a pass whose outcome
+    /// has more than an egress and edits; with an observer, more than FORWARD. Returns whether one such frame has
+    /// passed, beyond those in `egresses`.
     fn run(
         &mut self,
         now: Time,
@@ -872,8 +878,8 @@ impl PacketEngine {
         false
     }
 
-    /// The chain with a fast path that takes all frames of a port, if there is one. Its code parses each frame and runs
-    /// it through the chain at once; nothing happens in between.
+    /// Returns the chain with a fast path that takes all frames of a port, if there is one. Its code parses each
+    /// frame and runs it through the chain at once; nothing happens in between.
     fn fast_path_chain(&mut self, port: u16) -> Option<usize> {
         let at = usize::from(*self.chains_of_port[usize::from(port)].0.first()?);
         let ActivePacketChain { chain, batches_in_phases: n_in_phases, .. } = &mut self.chains[at];
@@ -888,9 +894,9 @@ impl PacketEngine {
         request.has_fast_path().then_some(at)
     }
 
-    /// Both phases at once, for the first `n` frames of a batch, which all take one chain. Each frame is parsed, passes
-    /// and leaves before the next one. It stops after a frame that is malformed, or whose outcome has more than an
-    /// egress and edits; that frame is completed, too.
+    /// Runs both phases at once, for the first `n` frames of a batch, which all take one chain. Each frame is parsed,
+    /// passes and leaves before the next one. It stops after a frame that is malformed, or whose outcome has more
+    /// than an egress and edits; that frame is completed, too.
     fn run_fused(&mut self, now: Time, first: Pass, n: usize, frames: &mut Vec<Frame>, pool: &mut Pool) {
         let Pass { port, at, .. } = first;
         let name = self.plan.ports[usize::from(port)].as_bytes();
@@ -999,7 +1005,7 @@ impl PacketEngine {
         }
     }
 
-    /// Applies the complete outcome of a pass.
+    /// Applies the complete outcome of a pass: its effects, its edits and its verdict.
     fn finish_pass(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let present = self.present[pass.nth];
         if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
@@ -1012,16 +1018,16 @@ impl PacketEngine {
         }
     }
 
-    /// Sends a frame where the verdict says.
+    /// Carries out the verdict of a pass: forwards, redirects or ends the frame.
     fn apply_verdict(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let delay = self.outcome.delay;
         match self.outcome.verdict {
             Verdict::Forward => self.forward(chain_to(&self.chains, pass), delay, frame, pool, watch),
             Verdict::Redirect => self.redirect(pass, frame, pool, watch),
-            Verdict::Drop => self.end(pass, EndKind::Dropped, frame, pool, watch),
-            Verdict::Abort(status) => self.end(pass, EndKind::Aborted(status), frame, pool, watch),
-            Verdict::Reply => self.end(pass, EndKind::Replied, frame, pool, watch),
-            Verdict::Failed(fault) => self.end(pass, EndKind::Failed(fault), frame, pool, watch),
+            Verdict::Drop => self.end_frame(pass, EndKind::Dropped, frame, pool, watch),
+            Verdict::Abort(status) => self.end_frame(pass, EndKind::Aborted(status), frame, pool, watch),
+            Verdict::Reply => self.end_frame(pass, EndKind::Replied, frame, pool, watch),
+            Verdict::Failed(fault) => self.end_frame(pass, EndKind::Failed(fault), frame, pool, watch),
         }
     }
 
@@ -1036,7 +1042,7 @@ impl PacketEngine {
         frame: &mut Frame,
         pool: &mut Pool,
     ) -> Result<(), EditError> {
-        self.keep_rows(pass.at);
+        self.collect_rows(pass.at);
         let mut held = Vec::new();
         let made = self.apply_edits(pass, present, frame, &mut held, pool);
         for copy in held {
@@ -1064,7 +1070,7 @@ impl PacketEngine {
         let changes = (&*chain.code.stores, &*chain.program.header_changes);
         let mut edits = Edits::new(changes, slots, present, outcome);
         for mirror in &outcome.mirrors {
-            edits.make(mirror.edits as usize, frame, pool)?;
+            edits.apply(mirror.edits as usize, frame, pool)?;
             match self.egress.target(outcome.kept(mirror.target.0, mirror.target.1)) {
                 RedirectTarget::By(to) => self.egress.mirror(to, now, outcome.delay, frame, pool),
                 RedirectTarget::Others => {
@@ -1079,20 +1085,22 @@ impl PacketEngine {
             }
         }
         match outcome.verdict {
-            Verdict::Forward | Verdict::Redirect => edits.make(outcome.edits.len(), frame, pool),
+            Verdict::Forward | Verdict::Redirect => edits.apply(outcome.edits.len(), frame, pool),
             _ => Ok(()),
         }
     }
 
-    /// Takes the sink rows that the code of chain `at` emitted.
+    /// Copies the sink rows that the code of chain `at` emitted.
     #[inline]
-    fn keep_rows(&mut self, at: usize) {
+    fn collect_rows(&mut self, at: usize) {
         if !self.outcome.rows.is_empty() {
             let program = &self.chains[at].chain.program;
             self.rows_lost += self.rows.take(self.now, program, &self.outcome) as u64;
         }
     }
 
+    /// Sends a frame to the egress of its chain, and reports it to the observer. Drops the frame if there is no
+    /// egress.
     #[inline]
     fn forward(
         &mut self,
@@ -1114,6 +1122,8 @@ impl PacketEngine {
         self.egress.send_to(to, self.now, delay, frame, pool);
     }
 
+    /// Sends a frame where its REDIRECT says: a port, a group, all other ports, or the hold buffer. Ends it if the
+    /// target is unknown.
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         self.outcome.materialize();
         let (outcome, active) = (&self.outcome, &self.chains[pass.at]);
@@ -1127,7 +1137,7 @@ impl PacketEngine {
                     .for_each(|(reason, frame)| self.drop_frame(reason, frame, pool, watch));
             }
             RedirectTarget::Hold | RedirectTarget::Unknown => {
-                return self.end(pass, EndKind::NoSuchPort, frame, pool, watch);
+                return self.end_frame(pass, EndKind::NoSuchPort, frame, pool, watch);
             }
         };
         if let Some(watcher) = watch {
@@ -1151,7 +1161,8 @@ impl PacketEngine {
         }
     }
 
-    /// Handles a failed edit: the element of the edit, if known, ends the frame.
+    /// Handles a failed edit: the element of the edit ends the frame. If the element is unknown, the frame is
+    /// dropped.
     #[cold]
     fn fail_edit(
         &mut self,
@@ -1164,14 +1175,14 @@ impl PacketEngine {
         match self.chains[pass.at].chain.mismatch_origin(error, self.outcome.element) {
             Some((element, line)) => {
                 (self.outcome.element, self.outcome.line) = (element, line);
-                self.end(pass, EndKind::LengthMismatch, frame, pool, watch);
+                self.end_frame(pass, EndKind::LengthMismatch, frame, pool, watch);
             }
             None => self.drop_frame(error.why, frame, pool, watch),
         }
     }
 
-    /// Ends a frame on behalf of an element.
-    fn end(&mut self, pass: Pass, how: EndKind, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+    /// Ends a frame on behalf of the element that decided so: counts and reports it, and frees its buffer.
+    fn end_frame(&mut self, pass: Pass, how: EndKind, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let (active, outcome) = (&mut self.chains[pass.at], &self.outcome);
         active.ends.count(outcome.element, outcome.line, how);
         if let Some(watch) = watch {
@@ -1182,7 +1193,7 @@ impl PacketEngine {
         pool.give(frame);
     }
 
-    /// Drops a frame that no chain takes, or that is malformed.
+    /// Drops a frame that no chain takes, or that is malformed: counts and reports it.
     #[cold]
     fn refuse(&mut self, found: ChainMatch, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let ChainMatch::Malformed { at, in_condition, check } = found else {
@@ -1197,6 +1208,7 @@ impl PacketEngine {
         pool.give(frame);
     }
 
+    /// Drops a frame for a reason, and reports it to the observer.
     #[cold]
     fn drop_frame(&mut self, reason: DropReason, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         if let Some(watch) = watch {
@@ -1224,7 +1236,8 @@ impl PacketEngine {
         self.timers.set(next, timer);
     }
 
-    /// Returns the number of rows, and whether there may be more.
+    /// Runs the n-th TIMEOUT or EVICT of chain `at` for rows that have left their table. Returns the number of rows,
+    /// and whether there may be more.
     fn run_row_removals(&mut self, now: Time, at: usize, nth: usize) -> (usize, bool) {
         let chain = Arc::clone(&self.chains[at].chain);
         let (departs, code) = &chain.timeouts[nth];
@@ -1254,9 +1267,10 @@ impl PacketEngine {
             ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         code.run(&mut cx, usize::MAX);
-        self.keep_rows(at);
+        self.collect_rows(at);
     }
 
+    /// Removes expired rows from the tables of all chains, a few rows of each per call.
     fn sweep(&self, now: Time) {
         let is_first = self.config.worker == self.config.first;
         for active in &self.chains {

@@ -64,7 +64,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// An empty path; its link's seed determines all random decisions.
+    /// Creates an empty path; its link's seed determines all random decisions.
     pub(super) fn new(path: Path, begun_ns: u64, seed: u64) -> Self {
         Self {
             path,
@@ -78,15 +78,15 @@ impl Wire {
         }
     }
 
-    /// Applies another path; a new trace and new changes start now.
-    pub(super) fn follow(&mut self, path: Path, now_ns: u64) {
+    /// Applies another path. New changes start now, and so does a new trace.
+    pub(super) fn apply(&mut self, path: Path, now_ns: u64) {
         if path.trace != self.path.trace {
             (self.trace_begun_ns, self.cursor) = (now_ns, Cursor::default());
         }
         (self.path, self.begun_ns, self.n_changed) = (path, now_ns, 0);
     }
 
-    /// The new rate, if a change is due that was not reported before. Applies the rest of the change.
+    /// Returns the new rate, if a change is due that was not reported before. Applies the rest of the change.
     pub(super) fn poll_change(&mut self, now_ns: u64) -> Option<Option<u64>> {
         let change = self.path.changes.get(self.n_changed)?;
         if self.begun_ns + change.after_ns > now_ns {
@@ -98,14 +98,14 @@ impl Wire {
         Some(rate)
     }
 
-    /// The first opportunity of the trace at or after that time, if there is a trace.
+    /// Returns the first opportunity of the trace at or after that time. None without a trace.
     pub(super) fn opportunity(&mut self, from_ns: u64) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;
         let since = from_ns.saturating_sub(self.trace_begun_ns);
         Some(self.trace_begun_ns + trace.next_at(&mut self.cursor, since))
     }
 
-    /// When the last of that many bytes is delivered, if they use the opportunities of the trace from that time on.
+    /// Uses the trace's opportunities from a time on for that many bytes. Returns when the last byte is delivered;
     /// None without a trace.
     pub(super) fn take_opportunities(&mut self, from_ns: u64, bytes: u32) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;
@@ -119,8 +119,8 @@ impl Wire {
         Some(trace.bits_per_s_around(at_ns.saturating_sub(self.trace_begun_ns)))
     }
 
-    /// Takes a frame whose last bit has left the link, and returns its fate.
-    pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
+    /// Sends a frame, whose last bit has left the link, through the path's impairments. Returns what happened to it.
+    pub(super) fn send_frame(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
         let passage = self.chances.next(&self.path.impair, left_ns);
         let mut events = PathEvents {
             is_lost: passage.is_lost,
@@ -169,7 +169,8 @@ impl Wire {
     }
 }
 
-/// Flips one bit. Checksums are not updated; a checksum that a device was to complete is completed before.
+/// Flips one bit of a frame. False if it was not possible. Checksums are not updated; a checksum that a device was to
+/// complete is completed before.
 fn flip(frame: &mut Frame, drawn: u64, pool: &mut Pool) -> bool {
     let mut offload = frame.meta.offload;
     let bytes = pool.bytes_mut(frame);

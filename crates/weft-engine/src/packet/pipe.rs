@@ -1,4 +1,4 @@
-//! The items in transit on a path. Each arrives at its time, most of them in order of entry.
+//! A queue of the items in transit on a path: each arrives at its time, most of them in order of entry.
 
 use super::impair::{HOLD_NS_MAX, Passage};
 use core::cmp::Reverse;
@@ -53,11 +53,12 @@ impl<T> Pipe<T> {
         }
         self.push(thing, at_ns);
         if !passage.is_lost && !self.held.is_empty() {
-            self.release(at_ns);
+            self.count_overtaker(at_ns);
         }
         overtakers == 0
     }
 
+    /// Adds an item that arrives at a time: to the FIFO if it keeps the order, otherwise to the heap.
     #[inline]
     fn push(&mut self, thing: T, at_ns: u64) {
         self.entered += 1;
@@ -68,8 +69,8 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// An item that arrives then has overtaken all held items. Releases those that need no further overtaker.
-    fn release(&mut self, at_ns: u64) {
+    /// Counts an overtaker, which arrives at `at_ns`, for all held items. Releases those that need no further one.
+    fn count_overtaker(&mut self, at_ns: u64) {
         let mut nth = 0;
         while let Some(held) = self.held.get_mut(nth) {
             held.overtakers -= 1;
@@ -82,11 +83,11 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// The next item that has arrived.
+    /// Returns the next item that has arrived.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Option<T> {
         if !self.held.is_empty() {
-            self.give_up(now_ns);
+            self.release_overdue(now_ns);
         }
         let first = self.in_order.front().filter(|first| first.at_ns <= now_ns).map(Entry::key);
         let other = self.others.peek().filter(|Reverse(other)| other.at_ns <= now_ns);
@@ -100,15 +101,15 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Releases the items that have waited too long.
-    fn give_up(&mut self, now_ns: u64) {
+    /// Releases the held items that have waited too long for an overtaker.
+    fn release_overdue(&mut self, now_ns: u64) {
         while let Some(nth) = self.held.iter().position(|held| held.until_ns <= now_ns) {
             let held = self.held.remove(nth);
             self.push(held.thing, held.until_ns);
         }
     }
 
-    /// The next arrival time.
+    /// Returns the next arrival time.
     #[inline]
     pub fn poll_timeout(&self) -> Option<u64> {
         let first = self.in_order.front().map(|first| first.at_ns);

@@ -107,8 +107,8 @@ impl PacketPlan {
         }
     }
 
-    /// The chains of a port, and how many of its frames may be parsed before the first of them passes its chain. That
-    /// is one if a condition reads state that a pass may change.
+    /// Returns the chains of a port, and how many of its frames may be parsed before the first of them passes its
+    /// chain. That is one if a condition reads state that a pass may change.
     pub(super) fn classifiers(&self, port: u16) -> (Vec<u16>, usize) {
         let of_port = self.chains.iter().enumerate().filter(|(_, chain)| chain.ports.contains(&port));
         let chains: Vec<u16> = of_port.map(|(at, _)| at as u16).collect();
@@ -120,7 +120,8 @@ impl PacketPlan {
         (chains, if looks { 1 } else { BATCH_MAX })
     }
 
-    /// The link framing of a port, if its chains read fields of later fragments that only the first one has.
+    /// Returns the link framing of a port whose chains read fields of later fragments that only the first one has.
+    /// None for other ports.
     pub(super) fn follows_fragments(&self, port: u16) -> Option<LinkFraming> {
         let of_port = self.chains.iter().filter(|chain| chain.ports.contains(&port));
         let conditions = |chain: &PacketChain| chain.condition.as_ref().map(|c| Arc::clone(&c.program));
@@ -134,8 +135,8 @@ impl PacketPlan {
 }
 
 impl PacketChain {
-    /// The element and the line of the statement that caused an edit with a wrong length, if the elements behind `last`
-    /// have not passed. None for other reasons, and where several statements may be the cause.
+    /// Finds the element and the line of the statement that caused an edit with a wrong length, if the elements
+    /// behind `last` have not passed. None for other reasons, and where several statements may be the cause.
     pub(super) fn mismatch_origin(&self, error: EditError, last: u16) -> Option<(u16, u32)> {
         let is_it = |op: &Op| match (op, error.change) {
             (Op::SetInput(input, _), EditTarget::Input(of)) => input.0 == of,
@@ -173,7 +174,7 @@ impl PacketChain {
         Ok(Self { version, program, state, ports, to, code, condition, every, timeouts })
     }
 
-    /// All its ports except one: the meaning of `*`. Groups are not among them.
+    /// Returns all ports of the chain except one: the meaning of `*`. Groups are not among them.
     pub(super) fn other_ports(&self, port: u16) -> impl Iterator<Item = u16> {
         let to = match self.to {
             Some(Outlet::Port(to)) if !self.ports.contains(&to) => Some(to),
@@ -189,6 +190,7 @@ impl PacketChain {
     }
 }
 
+/// Compiles the ON EVERY handlers of a program, each with its interval.
 fn compile_every(
     program: &Arc<ChainProgram>,
     state: &Bound,
@@ -204,6 +206,7 @@ fn compile_every(
     Ok(all)
 }
 
+/// Compiles the ON TIMEOUT and ON EVICT handlers of a program, each with its table.
 fn compile_timeouts(
     program: &Arc<ChainProgram>,
     state: &Bound,

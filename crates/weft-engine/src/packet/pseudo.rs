@@ -1,4 +1,4 @@
-//! Checksums over a pseudo header, across a removal of the packet's header and an addition of another.
+//! Keeps checksums over a pseudo header correct when the packet's header is removed and another one added.
 
 use super::edit::{ChecksumField, Delta};
 use super::reshape::{Bounds, stack_for};
@@ -35,7 +35,7 @@ impl DetachedChecksum {
         let (below, ranges) = below.filter(|(below, _)| *below < at).max_by_key(|(below, _)| *below)?;
         let bare = Self { at, zero_is_none };
         for (from, to) in ranges.iter().map(|(from, to)| (below + *from as usize, below + *to as usize)) {
-            bare.change(-Delta::of_new(from, pool.bytes(frame).get(from..to)?), frame, pool);
+            bare.apply_delta(-Delta::of_new(from, pool.bytes(frame).get(from..to)?), frame, pool);
         }
         Some(Self { at: at.checked_sub(start(layer)?)?, ..bare })
     }
@@ -54,7 +54,7 @@ impl DetachedChecksum {
         }
         for (from, to) in stack.pseudo.iter().map(|(from, to)| (*from as usize, *to as usize)) {
             let addresses = pool.bytes(frame).get(from..to).map(|bytes| Delta::of_new(from, bytes));
-            let is_there = addresses.is_none_or(|addresses| bare.change(addresses, frame, pool));
+            let is_there = addresses.is_none_or(|addresses| bare.apply_delta(addresses, frame, pool));
             if let (false, Some(owed)) = (is_there, &stack.owed)
                 && owed.at as usize == bare.at
             {
@@ -64,10 +64,10 @@ impl DetachedChecksum {
     }
 
     /// Applies a change of the covered addresses; returns whether there is a checksum.
-    fn change(self, addresses: Delta, frame: &Frame, pool: &mut Pool) -> bool {
+    fn apply_delta(self, addresses: Delta, frame: &Frame, pool: &mut Pool) -> bool {
         let is_partial = Some(self.at as u64) == frame.meta.offload.checksum.partial_at();
         let field = pool.bytes_mut(frame).get_mut(self.at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
         let of = ChecksumField { zero_is_none: self.zero_is_none, pseudo: true, is_partial };
-        field.is_some_and(|field| addresses.follow(field, self.at, of))
+        field.is_some_and(|field| addresses.update_field(field, self.at, of))
     }
 }

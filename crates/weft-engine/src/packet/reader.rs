@@ -32,7 +32,7 @@ pub(super) struct Scratch {
 }
 
 impl Reader {
-    /// Binds and compiles a program.
+    /// Binds a program to the state of an update and compiles it.
     ///
     /// # Errors
     /// See [`ChainError`]. Abandon the update then.
@@ -48,6 +48,7 @@ impl Reader {
         Ok(Self { program, state, code })
     }
 
+    /// Creates the memory in which one worker runs the program.
     pub(super) fn scratch(&self) -> Scratch {
         Scratch {
             state: self.state.for_worker(0),

@@ -32,7 +32,7 @@ pub(super) fn reshape(
 ) -> Result<(), DropReason> {
     match what {
         HeaderChange::Cut => {
-            cut(cut_to(parts).ok_or(DropReason::LengthMismatch)?, frame, pool);
+            truncate_frame(cut_to(parts).ok_or(DropReason::LengthMismatch)?, frame, pool);
             Ok(())
         }
         // Fragmentation follows all other changes.
@@ -41,7 +41,7 @@ pub(super) fn reshape(
         HeaderChange::Pop { layer, how: Pop::Alone(relink), .. } => {
             let Bounds { at, bytes, .. } =
                 Bounds::of(slots.get(usize::from(*layer)).ok_or(DropReason::LengthMismatch)?);
-            take_out(relink, at, bytes, frame, pool)
+            remove_header(relink, at, bytes, frame, pool)
         }
         HeaderChange::Push { behind: None, stacks } => push(stacks, parts, outcome, frame, pool),
         HeaderChange::Push { behind: Some((header, relink)), stacks } => {
@@ -55,7 +55,7 @@ pub(super) fn reshape(
             in_front
                 .copy_from_slice(pool.bytes(frame).get(covered.clone()).ok_or(DropReason::LengthMismatch)?);
             let in_front = Some((usize::from(relink.within), &*in_front));
-            put(stack, (header, in_front), values(parts, outcome), frame, pool)?;
+            write_stack(stack, (header, in_front), values(parts, outcome), frame, pool)?;
             put_number(&mut pool.bytes_mut(frame)[covered], relink.value);
             Ok(())
         }
@@ -94,11 +94,11 @@ pub(super) fn push(
     if frame.meta.offload.gso.is_some() {
         return Err(DropReason::NotCut);
     }
-    put(stack, (0, None), values(parts, outcome), frame, pool)
+    write_stack(stack, (0, None), values(parts, outcome), frame, pool)
 }
 
 fn values<'o>(parts: &[TupleEdit], outcome: &'o Outcome) -> impl Iterator<Item = StackValue<'o>> {
-    parts.iter().map(|part| given(part.value, outcome))
+    parts.iter().map(|part| stack_value(part.value, outcome))
 }
 
 /// The headers for a frame that begins with these bytes.
@@ -106,7 +106,8 @@ pub(super) fn stack_for<'s>(stacks: &'s [Stack], bytes: &[u8]) -> Option<&'s Sta
     stacks.iter().find(|stack| begins(bytes, stack.begins))
 }
 
-/// The maximum length after a CUT or a FRAGMENT. Its value is the last of the `edits` before it.
+/// Returns the maximum length after a CUT or a FRAGMENT: the value of the last of the `edits` before it. None if it
+/// has none.
 pub(super) fn cut_to(edits: &[TupleEdit]) -> Option<usize> {
     match edits.last()?.value {
         Cell::Int(bytes) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -132,7 +133,8 @@ impl From<DoesNotFit> for DropReason {
     }
 }
 
-fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
+/// Truncates a frame to that many bytes, and forgets its pending offloads.
+fn truncate_frame(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     if bytes < frame.len() {
         pool.truncate(frame, bytes);
         // A device's pending work applied to the whole packet.
@@ -140,9 +142,9 @@ fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     }
 }
 
-/// Writes headers into new room in front of byte `at`; `in_front` as for [`Stack::write`].
+/// Writes the headers of a stack into new room in front of byte `at`; `in_front` as for [`Stack::write`].
 #[inline]
-fn put<'v>(
+fn write_stack<'v>(
     stack: &Stack,
     (at, in_front): (usize, Option<(usize, &[u8])>),
     values: impl Iterator<Item = StackValue<'v>>,
@@ -164,7 +166,7 @@ fn put<'v>(
 }
 
 /// Removes the header at `at`, and updates the header below, which says what follows it.
-fn take_out(
+fn remove_header(
     relink: &Relink,
     at: usize,
     bytes: usize,
@@ -182,7 +184,8 @@ fn take_out(
     pool.remove(frame, at, bytes).ok_or(DropReason::LengthMismatch)
 }
 
-fn given(cell: Cell, outcome: &Outcome) -> StackValue<'_> {
+/// Converts a cell to the value of a header field; NULL is 0.
+fn stack_value(cell: Cell, outcome: &Outcome) -> StackValue<'_> {
     match cell {
         Cell::Bool(b) => StackValue::Number(u64::from(b)),
         Cell::Int(n) => StackValue::Number(n as u64),

@@ -1,4 +1,4 @@
-//! Chains with several stages, and packets that are cut before they get new headers.
+//! Runs chains with several stages, and cuts packets before they get new headers.
 //!
 //! A chain is split behind each element that changes the structure of frames, unless it is the last. A frame passes a
 //! stage, is edited, is parsed again if the edits changed it, and passes the next stage. So each element sees the frame
@@ -35,7 +35,7 @@ pub(super) struct StageCursor {
 }
 
 impl StageCursor {
-    /// The start of a tail, for a frame that was held.
+    /// Returns the start of a tail, for a frame that was held.
     pub(super) fn of_tail(pass: Pass, tail: usize) -> Self {
         Self {
             pass,
@@ -49,6 +49,7 @@ impl StageCursor {
         }
     }
 
+    /// Returns the stages that the cursor walks: those of the whole chain, or of a tail.
     fn stages<'c>(&self, code: &'c Code) -> &'c [Stage] {
         match self.tail {
             None => &code.stages,
@@ -96,7 +97,7 @@ impl PacketEngine {
     ) {
         match self.parse_again(now, &cursor, &frame, pool) {
             Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, frame, pool, watch),
-            Err(check) => self.malformed(cursor.pass, check, frame, pool, watch),
+            Err(check) => self.drop_malformed(cursor.pass, check, frame, pool, watch),
         }
     }
 
@@ -109,7 +110,8 @@ impl PacketEngine {
                 || self.puts_in_front(pass, frame, pool))
     }
 
-    /// The maximum length of the fragments that the frame of a pass leaves in.
+    /// Returns the maximum length of the fragments in which the frame of a pass leaves. None if the pass does not
+    /// fragment it.
     #[inline]
     pub(super) fn fragments_to(&self, pass: Pass) -> Option<usize> {
         let chain = &*self.chains[pass.at].chain;
@@ -160,17 +162,17 @@ impl PacketEngine {
         self.chains[pass.at].chain.program.frames.as_ref().is_some_and(|frames| frames.is_ip)
     }
 
-    /// The packets of a GSO frame; none if it cannot be cut, and the frame is dropped. The rows of the pass are emitted
-    /// once, for the frame that arrived.
+    /// Cuts a GSO frame into its packets. Returns none if that is not possible, and the frame is dropped. The rows of
+    /// the pass are emitted once, for the frame that arrived.
     #[cold]
-    pub(super) fn cut(
+    pub(super) fn cut_frame(
         &mut self,
         pass: Pass,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) -> Vec<Frame> {
-        self.keep_rows(pass.at);
+        self.collect_rows(pass.at);
         self.outcome.rows.clear();
         self.outcome.cells.clear();
         let mut segments = core::mem::take(&mut self.segments);
@@ -236,7 +238,7 @@ impl PacketEngine {
             if may_have_changed || !self.outcome.edits.is_empty() {
                 match self.parse_again(now, &cursor, &frame, pool) {
                     Ok(present) => cursor.present = present,
-                    Err(check) => return self.malformed(pass, check, frame, pool, watch),
+                    Err(check) => return self.drop_malformed(pass, check, frame, pool, watch),
                 }
             }
         }
@@ -272,12 +274,13 @@ impl PacketEngine {
             self.call.clone_from(&call);
             match self.parse_again(now, &cursor, &segment, pool) {
                 Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, segment, pool, watch),
-                Err(check) => self.malformed(cursor.pass, check, segment, pool, watch),
+                Err(check) => self.drop_malformed(cursor.pass, check, segment, pool, watch),
             }
         }
     }
 
-    /// The packets of a GSO frame and the fragments of each, with the edits of a pass.
+    /// Cuts a GSO frame into packets if necessary, applies the outcome of a pass to each, and fragments them. Returns
+    /// the edited frames.
     pub(super) fn apply_outcome_in_parts(
         &mut self,
         pass: Pass,
@@ -287,7 +290,7 @@ impl PacketEngine {
         watch: Watcher<'_, '_>,
     ) -> Vec<Frame> {
         let mut segments = match self.is_to_be_cut(pass, &frame, pool) {
-            true => self.cut(pass, frame, pool, watch),
+            true => self.cut_frame(pass, frame, pool, watch),
             false => vec![frame],
         };
         let to = self.fragments_to(pass);
@@ -357,7 +360,8 @@ impl PacketEngine {
         stage.changes_frames()
     }
 
-    /// Parses a frame into its slots again, if another stage reads it.
+    /// Parses a frame into its slots again, if another stage reads it. Returns its present inputs; `Err` holds the
+    /// check that the frame breaks.
     fn parse_again(
         &mut self,
         now: Time,
@@ -392,9 +396,16 @@ impl PacketEngine {
         Ok(cx.present)
     }
 
-    /// A frame breaks a check after its headers changed. It is already counted as a frame of the chain.
+    /// Drops a frame that breaks a check after its headers changed. It is already counted as a frame of the chain.
     #[cold]
-    fn malformed(&mut self, pass: Pass, check: u32, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+    fn drop_malformed(
+        &mut self,
+        pass: Pass,
+        check: u32,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
         self.chains[pass.at].frames -= 1;
         let found = ChainMatch::Malformed { at: pass.at as u16, in_condition: false, check };
         self.refuse(found, frame, pool, watch);

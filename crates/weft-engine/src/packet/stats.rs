@@ -197,6 +197,7 @@ impl PacketStats {
 }
 
 impl PortStats {
+    /// Adds another worker's counts of a port.
     fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.received_bytes += other.received_bytes;
@@ -206,6 +207,7 @@ impl PortStats {
 }
 
 impl PacketChainStats {
+    /// Adds another worker's counts of a chain.
     fn merge(&mut self, other: &Self) {
         self.version = self.version.max(other.version);
         self.frames += other.frames;
@@ -263,7 +265,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Adds counts with equal subjects.
+/// Adds counts of the same subject, and appends those of new subjects.
 fn add_all<T: Clone + PartialEq>(mine: &mut Vec<(T, u64)>, theirs: &[(T, u64)]) {
     for (of, n) in theirs {
         match mine.iter_mut().find(|(mine, _)| mine == of) {

@@ -133,7 +133,7 @@ impl Trace {
         u64::from(self.period_ms) * NS_PER_MS
     }
 
-    /// The first opportunity at or after `now_ns` that has room left; earlier ones are lost.
+    /// Finds the first opportunity at or after `now_ns` that has room left; earlier ones are lost.
     pub fn next_at(&self, cursor: &mut Cursor, now_ns: u64) -> u64 {
         let round = now_ns / self.period_ns();
         // The last line of a round is at the time at which the next round begins, so a round is walked to its end.

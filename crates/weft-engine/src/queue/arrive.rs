@@ -1,7 +1,7 @@
-//! Enqueue: finds the packet's partition on each level, and admits or drops it there.
+//! Enqueue: finds a packet's partition on each level, and admits or drops the packet there.
 
 use super::handlers::Handlers;
-use super::level::{Level, Shape, begin, count, kept};
+use super::level::{Level, Shape, add_packet, initialize_vars, kept};
 use super::packets::{Record, head_word};
 use super::ranked::RankSlots as _;
 use super::shared::Shared;
@@ -23,6 +23,7 @@ enum LevelKind {
 }
 
 impl LevelKind {
+    /// Whether each node of the level has a single partition: known at compile time, or read from the level.
     #[inline(always)]
     fn is_one(self, level: &Level) -> bool {
         match self {
@@ -60,7 +61,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let leaf = &mut levels[DEPTH - 1];
         if leaf.shape.ranks_packets {
-            self.rank(leaf, path.get(DEPTH.wrapping_sub(2)).copied().unwrap_or(0), node, slot);
+            self.rank_packet(leaf, path.get(DEPTH.wrapping_sub(2)).copied().unwrap_or(0), node, slot);
         }
         let (mut node, mut is_over) = (0, false);
         for (at, partition) in path.into_iter().enumerate() {
@@ -72,7 +73,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, to one list of packets ordered by rank.
+    /// Enqueues to a tree of one level that is one list of packets, ordered by rank.
     #[inline(never)]
     pub(super) fn enqueue_by_rank(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         if leaf.nodes.head(0)[kept::PACKETS] == 0 {
@@ -85,20 +86,20 @@ impl<C: QueueCode> Shared<C> {
         if self.admit(levels, known, 0, slot, len).is_none() {
             return;
         }
-        self.rank(&mut levels[0], 0, 0, slot);
+        self.rank_packet(&mut levels[0], 0, 0, slot);
         if self.count_arrival(levels, known, 0, 0, slot, len) {
             self.make_room(levels, &[0]);
         }
     }
 
-    /// As above, to partitions that are FIFOs and take turns.
+    /// Enqueues to a tree of one level whose partitions are FIFOs and take turns.
     #[inline(never)]
     pub(super) fn enqueue_partitioned(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
         self.enqueue_partitioned_slot(leaf, slot);
     }
 
-    /// As above, for a packet that is already stored.
+    /// Enqueues a packet that is already stored to a tree of one level with several partitions.
     #[inline(always)]
     pub(super) fn enqueue_partitioned_slot(&mut self, leaf: &mut Level, slot: u32) {
         let known = (0, LevelKind::Partitions);
@@ -106,14 +107,14 @@ impl<C: QueueCode> Shared<C> {
         let len = self.packets.len(slot);
         let Some(partition) = self.admit(levels, known, 0, slot, len) else { return };
         if levels[0].shape.ranks_packets {
-            self.rank(&mut levels[0], 0, partition, slot);
+            self.rank_packet(&mut levels[0], 0, partition, slot);
         }
         if self.count_arrival(levels, known, 0, partition, slot, len) {
             self.make_room(levels, &[partition]);
         }
     }
 
-    /// As above, to a tree of two levels, as most trees have; `LINES`: the nodes of the second level are FIFOs. A loop
+    /// Enqueues to a tree of two levels, as most trees have; `LINES`: the nodes of the second level are FIFOs. A loop
     /// over the levels costs more.
     #[inline(never)]
     pub(super) fn enqueue_two_levels<const LINES: bool>(
@@ -126,7 +127,7 @@ impl<C: QueueCode> Shared<C> {
         self.enqueue_two_levels_slot::<LINES>(levels, slot);
     }
 
-    /// As above, for a packet that is already stored.
+    /// Enqueues a packet that is already stored to a tree of two levels; `LINES` as in [`Self::enqueue_two_levels`].
     #[inline(always)]
     pub(super) fn enqueue_two_levels_slot<const LINES: bool>(&mut self, levels: &mut [Level], slot: u32) {
         let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
@@ -138,7 +139,7 @@ impl<C: QueueCode> Shared<C> {
         let Some(node) = self.admit(levels, above, 0, slot, len) else { return };
         let Some(partition) = self.admit(levels, below, node, slot, len) else { return };
         if !LINES && levels[1].shape.ranks_packets {
-            self.rank(&mut levels[1], node, partition, slot);
+            self.rank_packet(&mut levels[1], node, partition, slot);
         }
         let mut is_over = self.count_arrival(levels, above, 0, node, slot, len);
         is_over |= self.count_arrival(levels, below, node, partition, slot, len);
@@ -153,7 +154,8 @@ impl<C: QueueCode> Shared<C> {
         self.admit(core::slice::from_mut(line), (0, LevelKind::Fifo), 0, slot, len).is_some()
     }
 
-    /// The partition of a level that admits a packet; None if the packet was dropped. Its record is looked up once.
+    /// Runs the checks of a level on an arriving packet: the limit, the key and ON ENQUEUE. Returns the partition
+    /// that admits it; None if the packet was dropped.
     #[inline(always)]
     fn admit(
         &mut self,
@@ -176,20 +178,20 @@ impl<C: QueueCode> Shared<C> {
         }
         let partition = match known.is_one(&levels[at]) {
             true => node,
-            false => locate(&mut self.handlers, levels, at, node, self.packets.record(slot)),
+            false => find_partition(&mut self.handlers, levels, at, node, self.packets.record(slot)),
         };
         let level = &mut levels[at];
         if level.shape.has_enqueue {
             if level.shape.counts
                 && let Some(in_use) = &mut self.in_use
             {
-                in_use.enter(level, node, partition, self.packets.handler_words(slot));
+                in_use.record_arrival(level, node, partition, self.packets.handler_words(slot));
             }
             let packet = self.packets.record(slot);
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => {
-                    self.drop_coming(slot, (at, partition), end);
+                    self.drop_arriving(slot, (at, partition), end);
                     return None;
                 }
                 Verdict::Mark => self.marked(at, TallyTarget::arriving(at, partition), end),
@@ -199,9 +201,9 @@ impl<C: QueueCode> Shared<C> {
         Some(partition)
     }
 
-    /// Sets a packet's rank among the others of the last level.
+    /// Computes a packet's rank at the leaf level and, if the leaf is ranked, inserts the packet.
     #[inline(always)]
-    fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
+    fn rank_packet(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let packet = self.packets.record(slot);
         let rank = match leaf.shape.rank_word {
             Some(word) => head_word(&packet[0], word),
@@ -238,7 +240,7 @@ impl<C: QueueCode> Shared<C> {
         };
         let shape = &level.shape;
         let head = level.nodes.head_mut(node);
-        count(head, len);
+        add_packet(head, len);
         let is_over = head[kept::PACKETS] > shape.packets_max || head[kept::BYTES] > shape.bytes_max;
         if is_one {
             match is_leaf {
@@ -250,7 +252,7 @@ impl<C: QueueCode> Shared<C> {
             return is_over;
         }
         let head = level.partitions.head_mut(partition);
-        count(head, len);
+        add_packet(head, len);
         if is_leaf {
             self.packets.append(&mut head[kept::LINE], slot);
         }
@@ -275,7 +277,8 @@ impl<C: QueueCode> Shared<C> {
         is_over
     }
 
-    /// Activates a partition that was not in the order.
+    /// Puts a partition into the order that was not in it: starts the timers below, runs ON ACTIVATE and sets its
+    /// rank.
     #[inline]
     fn activate(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32) {
         if levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
@@ -297,9 +300,9 @@ impl<C: QueueCode> Shared<C> {
     }
 }
 
-/// The partition of a packet.
+/// Finds the partition of a packet by its key; a new key gets one.
 #[inline(always)]
-fn locate<C: QueueCode>(
+fn find_partition<C: QueueCode>(
     handlers: &mut Handlers<C>,
     levels: &mut [Level],
     at: usize,
@@ -326,7 +329,7 @@ pub(super) enum PartitionLookup {
     New { set: u32, ways: u32, tag: u32 },
 }
 
-/// Looks up the partition of a key.
+/// Looks up the partition of a key. `New`: the set of the key does not have it yet.
 #[inline(always)]
 pub(super) fn partition_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> PartitionLookup {
     let first = node * shape.n;
@@ -359,7 +362,7 @@ fn own_way(tag: u32, ways: u32) -> u32 {
     ((u64::from(tag) * u64::from(ways)) >> 32) as u32
 }
 
-/// Looks up a key in its set, beyond the preferred way.
+/// Looks up a key among all ways of its set.
 #[inline(never)]
 fn find_way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
     match way_of(&tags[set as usize..(set + ways) as usize], tag) {
@@ -368,7 +371,7 @@ fn find_way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
     }
 }
 
-/// Assigns a partition to a new key: a free one, or else one that it shares.
+/// Assigns a partition of a set to a new key: a free one, or else its preferred one, which the key then shares.
 #[inline(never)]
 fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
     let level = &mut levels[at];
@@ -377,14 +380,14 @@ fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u3
     let Some(free) = core::iter::once(own).chain(set..set + ways).find(is_free) else { return own };
     level.tags[free as usize] = tag;
     level.partitions.head_mut(free)[kept::RANK] = 0;
-    begin(level.partitions.handler_words(free), word::PARTITION_VARS, &level.partition_starts);
+    initialize_vars(level.partitions.handler_words(free), word::PARTITION_VARS, &level.partition_starts);
     if let Some(below) = levels.get_mut(at + 1) {
-        begin(below.nodes.handler_words(free), word::NODE_VARS, &below.node_starts);
+        initialize_vars(below.nodes.handler_words(free), word::NODE_VARS, &below.node_starts);
     }
     free
 }
 
-/// The way of a set that holds a tag.
+/// Returns the way of a set that holds a tag.
 #[inline(always)]
 fn way_of(tags: &[u32], tag: u32) -> Option<u32> {
     // Compare all at once, since the branch predictor cannot foresee which one matches.

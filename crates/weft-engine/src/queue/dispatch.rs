@@ -21,7 +21,7 @@ pub(super) struct Dispatch<C> {
 }
 
 impl<C: QueueCode> Dispatch<C> {
-    /// Selects them for a queue of these levels. `is_short`: the program has code for a fast path.
+    /// Selects the functions for a queue of these levels. `is_short`: the program has code for a fast path.
     pub(super) fn of(levels: &[Level], fields: &[Field], is_short: bool) -> Self {
         let (enter, leave): (EnqueueFn<C>, DequeueFn<C>) = match levels {
             [line] if line.shape.is_ring => (Queue::enqueue_in_fifo, Queue::dequeue_from_fifo),
@@ -57,18 +57,21 @@ impl<C> fmt::Debug for Dispatch<C> {
 }
 
 impl<C: QueueCode> Queue<C> {
+    /// Enqueues to a queue that is one FIFO.
     pub(super) fn enqueue_in_fifo(&mut self, packet: &Packet, arrived_ns: u64) {
         if let [line] = &mut self.levels[..] {
             self.shared.enqueue_in_fifo(line, packet, arrived_ns);
         }
     }
 
+    /// Enqueues to a queue that is one list ordered by rank.
     fn enqueue_by_rank(&mut self, packet: &Packet, arrived_ns: u64) {
         if let [leaf] = &mut self.levels[..] {
             self.shared.enqueue_by_rank(leaf, packet, arrived_ns);
         }
     }
 
+    /// Enqueues to a queue of one level with several partitions.
     pub(super) fn enqueue_partitioned(&mut self, packet: &Packet, arrived_ns: u64) {
         if let [leaf] = &mut self.levels[..] {
             self.shared.enqueue_partitioned(leaf, packet, arrived_ns);
@@ -83,37 +86,40 @@ impl<C: QueueCode> Queue<C> {
         self.shared.enqueue_in_tree::<DEPTH>(&mut self.levels, packet, arrived_ns);
     }
 
-    /// `EXPECTS`: the next packets to leave are known in advance, and can be prefetched.
+    /// Dequeues from a list ordered by rank. `EXPECTS`: the next packets to leave are known in advance, and can be
+    /// prefetched.
     fn dequeue_by_rank<const EXPECTS: bool>(&mut self) -> Option<Sent> {
         let served = match &mut self.levels[..] {
             [leaf] => self.shared.serve_single::<true>(leaf, 0),
             _ => ServeResult::Empty,
         };
-        let sent = self.sent(served);
+        let sent = self.finish_dequeue(served);
         if EXPECTS {
             self.shared.packets.fetch_expected();
         }
         sent
     }
 
+    /// Dequeues from a queue of one level with several partitions.
     fn dequeue_partitioned(&mut self) -> Option<Sent> {
         let served = match &mut self.levels[..] {
             [leaf] => self.shared.serve_partitioned(leaf, 0),
             _ => ServeResult::Empty,
         };
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 
+    /// Dequeues from a queue of two levels whose second one consists of FIFOs.
     fn dequeue_from_fifos(&mut self) -> Option<Sent> {
         let served = match &mut self.levels[..] {
             [level, lines] => self.shared.serve_above::<false, true>(level, core::slice::from_mut(lines), 0),
             _ => ServeResult::Empty,
         };
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 
     fn dequeue_from_tree(&mut self) -> Option<Sent> {
         let served = self.shared.serve(&mut self.levels, 0);
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 }

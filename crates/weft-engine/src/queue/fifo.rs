@@ -5,8 +5,8 @@
 //! each packet needs more work than to be appended.
 
 use super::leave::{ServeResult, visit};
-use super::level::{Level, count, kept, uncount};
-use super::packets::{LINES_MAX, Packets, bytes, known};
+use super::level::{Level, add_packet, kept, subtract_packet};
+use super::packets::{LINES_MAX, Packets, bytes, packet_info};
 use super::records::Head;
 use super::shared::Shared;
 use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent};
@@ -25,22 +25,22 @@ impl<C: QueueCode> Shared<C> {
         if packets >= line.room || bytes + len > line.shape.bytes_max {
             return self.enqueue_in_fifo_slow(line, packet, arrived_ns);
         }
-        count(head, len);
+        add_packet(head, len);
         let slot = self.packets.append_to_ring(head);
-        self.packets.fill(slot, packet, arrived_ns, &[]);
+        self.packets.write_packet(slot, packet, arrived_ns, &[]);
     }
 
-    /// As above, for all packets.
+    /// Enqueues a packet to the FIFO in all cases: admits it, appends it, and makes room if the limit is exceeded.
     #[inline(never)]
     fn enqueue_in_fifo_slow(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
-        let slot = self.packets.place_behind(line.nodes.head_mut(0));
-        self.packets.fill(slot, packet, arrived_ns, &self.program.fields);
+        let slot = self.packets.next_ring_slot(line.nodes.head_mut(0));
+        self.packets.write_packet(slot, packet, arrived_ns, &self.program.fields);
         if !self.admit_to_fifo(line, slot, len) {
             return;
         }
         let head = line.nodes.head_mut(0);
-        count(head, len);
+        add_packet(head, len);
         self.packets.append_to_ring(head);
         if line.shape.only_appends {
             line.room = line.shape.packets_max.min(self.packets.places_of_ring());
@@ -50,12 +50,13 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The queue is empty: the next packet uses the first slot, which is most likely cached.
+    /// Resets the ring of an empty queue, and runs ON EMPTY: the next packet uses the first slot, which is most
+    /// likely cached.
     #[cold]
-    fn found_empty_fifo(&mut self, line: &mut Level) {
+    fn reset_empty_fifo(&mut self, line: &mut Level) {
         let head = line.nodes.head_mut(0);
         (head[kept::FIRST], head[kept::BEHIND]) = (0, 0);
-        self.found_no_packet(line, 0);
+        self.found_empty_node(line, 0);
     }
 }
 
@@ -67,7 +68,7 @@ impl<C: QueueCode> Queue<C> {
         let [line] = &mut levels[..] else { return None };
         *wake_at = NEVER;
         if line.shape.may_wait
-            && let Some(until) = shared.waits(line, 0)
+            && let Some(until) = shared.hold_time(line, 0)
         {
             *wake_at = until;
             return None;
@@ -75,13 +76,13 @@ impl<C: QueueCode> Queue<C> {
         let visited = visit::<true>(&mut line.nodes, &mut line.partitions, 0, 0);
         let head = &mut visited.node[0];
         if head[kept::PACKETS] == 0 {
-            shared.found_empty_fifo(line);
+            shared.reset_empty_fifo(line);
             return None;
         }
         let slot = head[kept::FIRST] as u32;
-        head[kept::FIRST] = shared.packets.behind(slot);
+        head[kept::FIRST] = shared.packets.slot_behind(slot);
         let packet = shared.packets.record(slot);
-        uncount(head, bytes(&packet[0]));
+        subtract_packet(head, bytes(&packet[0]));
         if line.shape.has_dequeue {
             let end = shared.handlers.run(0, Moment::Dequeue, visited, Some(packet));
             if Verdict::of_word(end) != Verdict::Pass {
@@ -90,16 +91,17 @@ impl<C: QueueCode> Queue<C> {
         }
         shared.counts.sent += 1;
         *last_sent = slot;
-        Some(known(&packet[0]).into())
+        Some(packet_info(&packet[0]).into())
     }
 
+    /// Continues a dequeue after a packet that is not sent unchanged.
     #[cold]
     fn dequeue_rest_of_fifo(&mut self, progress: (u32, u64)) -> Option<Sent> {
         let served = match &mut self.levels[..] {
             [line] => self.shared.serve_rest_of_fifo(line, 0, progress),
             _ => ServeResult::Empty,
         };
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 }
 
@@ -111,29 +113,29 @@ impl Packets {
 
     /// The slot behind a slot of the ring.
     #[inline(always)]
-    fn behind(&self, slot: u32) -> u64 {
+    fn slot_behind(&self, slot: u32) -> u64 {
         let next = slot as usize + self.lines_each;
         if next + LINES_MAX == self.lines.len() { 0 } else { next as u64 }
     }
 
     /// The slot before a slot of the ring.
-    fn before(&self, slot: u64) -> u64 {
+    fn slot_before(&self, slot: u64) -> u64 {
         let end = if slot == 0 { self.lines.len() - LINES_MAX } else { slot as usize };
         (end - self.lines_each) as u64
     }
 
-    /// The slot behind the last packet; grows the ring if it is full.
+    /// Returns the slot behind the last packet; grows the ring if it is full.
     #[inline(always)]
-    pub(super) fn place_behind(&mut self, head: &mut Head) -> u32 {
+    pub(super) fn next_ring_slot(&mut self, head: &mut Head) -> u32 {
         if head[kept::PACKETS] == self.places_of_ring() {
-            self.widen(head);
+            self.grow_ring(head);
         }
         head[kept::BEHIND] as u32
     }
 
-    /// Doubles the capacity. The first packet moves to the first slot.
+    /// Doubles the capacity of the ring. The first packet moves to the first slot.
     #[cold]
-    fn widen(&mut self, head: &mut Head) {
+    fn grow_ring(&mut self, head: &mut Head) {
         let end = self.lines.len() - LINES_MAX;
         self.lines[..end].rotate_left(head[kept::FIRST] as usize);
         self.lines.resize(self.lines.len() + end.max(PLACES_FIRST * self.lines_each), Head::default());
@@ -144,7 +146,7 @@ impl Packets {
     #[inline(always)]
     pub(super) fn append_to_ring(&mut self, head: &mut Head) -> u32 {
         let slot = head[kept::BEHIND] as u32;
-        head[kept::BEHIND] = self.behind(slot);
+        head[kept::BEHIND] = self.slot_behind(slot);
         slot
     }
 
@@ -152,36 +154,36 @@ impl Packets {
     pub(super) fn pop_of_ring(&mut self, head: &mut Head) -> Option<u32> {
         let slot = head[kept::FIRST] as u32;
         (head[kept::PACKETS] > 0).then(|| {
-            head[kept::FIRST] = self.behind(slot);
+            head[kept::FIRST] = self.slot_behind(slot);
             slot
         })
     }
 
     /// Puts the first packet back.
     pub(super) fn back_into_ring(&self, head: &mut Head) {
-        head[kept::FIRST] = self.before(head[kept::FIRST]);
+        head[kept::FIRST] = self.slot_before(head[kept::FIRST]);
     }
 
-    /// Takes out the packet at one of the two ends.
-    pub(super) fn leave_ring(&self, head: &mut Head, slot: u32) {
+    /// Removes the packet at one of the two ends of the ring.
+    pub(super) fn remove_from_ring(&self, head: &mut Head, slot: u32) {
         if head[kept::FIRST] == u64::from(slot) {
-            head[kept::FIRST] = self.behind(slot);
+            head[kept::FIRST] = self.slot_behind(slot);
         } else {
             head[kept::BEHIND] = u64::from(slot);
         }
     }
 
-    /// The first and the last packet.
+    /// Returns the first and the last packet; both `NONE` if there is none.
     pub(super) fn ends_of_ring(&self, head: &Head) -> (u32, u32) {
         match head[kept::PACKETS] {
             0 => (NONE, NONE),
-            _ => (head[kept::FIRST] as u32, self.before(head[kept::BEHIND]) as u32),
+            _ => (head[kept::FIRST] as u32, self.slot_before(head[kept::BEHIND]) as u32),
         }
     }
 
     /// All packets, first to last.
     pub(super) fn each_of_ring(&self, head: &Head) -> impl Iterator<Item = u32> {
-        let behind = |slot: &u32| Some(self.behind(*slot) as u32);
+        let behind = |slot: &u32| Some(self.slot_behind(*slot) as u32);
         core::iter::successors(Some(head[kept::FIRST] as u32), behind).take(head[kept::PACKETS] as usize)
     }
 }

@@ -1,4 +1,4 @@
-//! The handlers of a program, with the event and the random numbers that they read.
+//! Runs the handlers of a queue program, with the event words and the random numbers that they read.
 
 use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
@@ -36,7 +36,7 @@ impl core::fmt::Debug for Random {
 }
 
 impl<C: QueueCode> Handlers<C> {
-    /// The handlers of a program; the seed determines all draws.
+    /// Creates the handlers of a program; the seed determines all draws.
     pub(super) fn new(program: &QueueProgram, code: C, seed: u64) -> Self {
         let random =
             if program.draws() { Random::Seeded(hash::stream(seed, "queue", 0)) } else { Random::Unused };
@@ -50,7 +50,7 @@ impl<C: QueueCode> Handlers<C> {
         }
         let (event, nobody) = (EventWords::default(), Record::default());
         let mut handlers = Self { code, direct, event, random, no_packet: nobody };
-        handlers.draw();
+        handlers.draw_random();
         handlers
     }
 
@@ -74,12 +74,12 @@ impl<C: QueueCode> Handlers<C> {
         let packet = words::<_, KEPT>(packet.unwrap_or(&mut self.no_packet).as_flattened_mut());
         let end = direct.run(node, partition, packet, &mut self.event);
         if self.event[usize::from(word::DRAWN)] != 0 {
-            self.draw();
+            self.draw_random();
         }
         end
     }
 
-    /// As above, through the program's code.
+    /// Runs a handler of a level through the program's code.
     #[inline(never)]
     fn run_by_name(
         &mut self,
@@ -94,7 +94,7 @@ impl<C: QueueCode> Handlers<C> {
         let packet = packet.map_or(&mut [][..], |packet| &mut packet.as_flattened_mut()[KEPT..]);
         let end = self.code.run(at, moment, Words { node, partition, packet, event: &mut self.event });
         if self.event[usize::from(word::DRAWN)] != 0 {
-            self.draw();
+            self.draw_random();
         }
         end
     }
@@ -150,8 +150,9 @@ impl<C: QueueCode> Handlers<C> {
         self.event[usize::from(word::DROPS)] += 1;
     }
 
+    /// Draws the next random number for a handler, if the program uses any.
     #[cold]
-    fn draw(&mut self) {
+    fn draw_random(&mut self) {
         const UNIT: f64 = (1_u64 << 53) as f64;
         self.event[usize::from(word::DRAWN)] = 0;
         self.event[usize::from(word::RANDOM)] = match &mut self.random {
@@ -165,7 +166,7 @@ impl<C: QueueCode> Handlers<C> {
     pub(super) fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
         if !matches!(self.random, Random::Unused) {
             self.random = Random::Given(Box::new(random));
-            self.draw();
+            self.draw_random();
         }
     }
 }

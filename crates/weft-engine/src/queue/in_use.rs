@@ -35,7 +35,7 @@ impl InUse {
 
     /// Writes to an arriving packet how many partitions share its values, its own included.
     #[inline(never)]
-    pub(super) fn enter(&mut self, level: &mut Level, node: u32, partition: u32, seen: &mut [u64]) {
+    pub(super) fn record_arrival(&mut self, level: &mut Level, node: u32, partition: u32, seen: &mut [u64]) {
         self.remove_idle(level);
         let mut values = Values::default();
         for (value, (word, _)) in values.iter_mut().zip(&self.words) {
@@ -52,6 +52,7 @@ impl InUse {
         }
     }
 
+    /// Counts a partition for each of its values.
     fn count(&mut self, node: u32, partition: u32, values: Values) {
         self.values.insert(partition, values);
         for (nth, value) in values.into_iter().enumerate().take(self.words.len()) {
@@ -68,6 +69,7 @@ impl InUse {
         }
     }
 
+    /// Removes a partition from the counts of its values.
     fn forget(&mut self, level: &Level, partition: u32) {
         let Some(values) = self.values.remove(&partition) else { return };
         let node = level.shape.node_of(partition);
@@ -81,7 +83,7 @@ impl InUse {
         }
     }
 
-    /// The partitions of a level that are in use, with the values of their last packets.
+    /// Returns the partitions of a level that are in use, with the values of their last packets, sorted.
     pub(super) fn rows(&self, level: &Level) -> Vec<Vec<u64>> {
         let in_use = self.values.iter().filter(|(partition, _)| level.is_in_use(**partition));
         let row = |(partition, values): (&u32, &Values)| {

@@ -1,7 +1,7 @@
-//! Dequeue: serves the first partition on each level.
+//! Dequeue: serves the first partition on each level, down to the packet to send.
 
-use super::level::{Level, Visit, count, kept, uncount};
-use super::packets::{bytes, leave};
+use super::level::{Level, Visit, add_packet, kept, subtract_packet};
+use super::packets::{bytes, unlink_first};
 use super::ranked::RankSlots as _;
 use super::records::{Head, Records};
 use super::shared::Shared;
@@ -51,13 +51,13 @@ impl<C: QueueCode> Shared<C> {
         self.serve_partitions(leaf, node, TURNS_ALL)
     }
 
-    /// As above, with that many of [`TURNS_ALL`] left. Looks up the records of the node, the partition and its first
-    /// packet once per turn.
+    /// Serves a node of the last level, its partitions in their order, until a packet is sent. `turns` of
+    /// [`TURNS_ALL`] are left. Looks up the records of the node, the partition and its first packet once per turn.
     #[inline(always)]
     fn serve_partitions(&mut self, leaf: &mut Level, node: u32, turns: u32) -> ServeResult {
         let at = leaf.shape.at;
         for turns_left in (0..turns).rev() {
-            let partition = match self.first::<false>(leaf, node) {
+            let partition = match self.first_partition::<false>(leaf, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
@@ -71,17 +71,17 @@ impl<C: QueueCode> Shared<C> {
                 let end = self.handlers.run(at, Moment::Select, visited.again(), Some(packet));
                 let verdict = Verdict::of_word(end);
                 if matches!(verdict, Verdict::Next | Verdict::Hold) && turns_left > TURNS_MAX {
-                    self.pass_over(leaf, node, partition, verdict);
+                    self.skip_partition(leaf, node, partition, verdict);
                     continue;
                 }
             }
             self.handlers.no_drops();
-            leave(&packet[0], &mut visited.own[0][kept::LINE]);
+            unlink_first(&packet[0], &mut visited.own[0][kept::LINE]);
             let len = bytes(&packet[0]);
-            uncount(&mut visited.own[0], len);
-            uncount(&mut visited.node[0], len);
+            subtract_packet(&mut visited.own[0], len);
+            subtract_packet(&mut visited.node[0], len);
             if leaf.shape.by_least {
-                self.least_left(leaf, node, partition, slot);
+                self.update_least_rank(leaf, node, partition, slot);
                 visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
                 packet = self.packets.record(slot);
             }
@@ -93,20 +93,20 @@ impl<C: QueueCode> Shared<C> {
                     let Some((slot, verdict)) = self.serve_rest(leaf, node, partition, (slot, end)) else {
                         continue;
                     };
-                    leaf.served(node, partition, verdict);
+                    leaf.after_dequeue(node, partition, verdict);
                     return ServeResult::Sent(slot.into());
                 }
             }
             if visited.own[0][kept::PLACE] >= kept::IN_ORDER {
                 let is_empty = visited.own[0][kept::PACKETS] == 0;
-                leaf.find_place(node, partition, is_empty, verdict);
+                leaf.update_position(node, partition, is_empty, verdict);
             }
             return ServeResult::Sent(slot.into());
         }
         ServeResult::Empty
     }
 
-    /// As above, below other levels.
+    /// Serves a node of the last level that is below other levels.
     #[inline(never)]
     fn serve_partitioned_below(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         self.serve_partitioned(leaf, node)
@@ -123,7 +123,8 @@ impl<C: QueueCode> Shared<C> {
         self.serve_partitions_above::<ONE, LINES>(level, below, node, TURNS_ALL)
     }
 
-    /// As above, with that many of [`TURNS_ALL`] left.
+    /// Serves a node above other levels, its partitions in their order, until a packet is sent. `turns` of
+    /// [`TURNS_ALL`] are left.
     #[inline(always)]
     fn serve_partitions_above<const ONE: bool, const LINES: bool>(
         &mut self,
@@ -134,7 +135,7 @@ impl<C: QueueCode> Shared<C> {
     ) -> ServeResult {
         let at = level.shape.at;
         for turns_left in (0..turns).rev() {
-            let partition = match self.first::<ONE>(level, node) {
+            let partition = match self.first_partition::<ONE>(level, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
@@ -151,7 +152,7 @@ impl<C: QueueCode> Shared<C> {
                 let verdict = Verdict::of_word(end);
                 let is_passed_over = verdict == Verdict::Hold || !ONE && verdict == Verdict::Next;
                 if is_passed_over && turns_left > TURNS_MAX {
-                    self.pass_over(level, node, partition, verdict);
+                    self.skip_partition(level, node, partition, verdict);
                     continue;
                 }
             }
@@ -195,7 +196,7 @@ impl<C: QueueCode> Shared<C> {
                     ServeResult::Empty => return None,
                     ServeResult::Held(until) => {
                         self.handlers.set_held_until(until);
-                        self.pass_over(level, node, partition, Verdict::Hold);
+                        self.skip_partition(level, node, partition, Verdict::Hold);
                         return None;
                     }
                 };
@@ -210,7 +211,7 @@ impl<C: QueueCode> Shared<C> {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked(at, self.leaves(at, partition), end);
+                        self.marked(at, self.tally_target(at, partition), end);
                     }
                     break (slot, verdict);
                 }
@@ -218,7 +219,7 @@ impl<C: QueueCode> Shared<C> {
         };
         if !ONE && visited.own[0][kept::PLACE] >= kept::IN_ORDER {
             let is_empty = visited.own[0][kept::PACKETS] == 0;
-            level.find_place(node, partition, is_empty, verdict);
+            level.update_position(node, partition, is_empty, verdict);
         }
         Some(ServeResult::Sent(slot.into()))
     }
@@ -240,7 +241,7 @@ impl<C: QueueCode> Shared<C> {
             ([leaf], DequeueProgress::Here(progress)) => {
                 match self.serve_rest(leaf, 0, partition, progress) {
                     Some((slot, verdict)) => {
-                        leaf.served(0, partition, verdict);
+                        leaf.after_dequeue(0, partition, verdict);
                         ServeResult::Sent(slot.into())
                     }
                     None => self.serve_partitions(leaf, 0, turns),
@@ -256,7 +257,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, below other levels.
+    /// Serves a node that is above other levels and itself below one.
     #[inline(never)]
     fn serve_above_below<const ONE: bool>(
         &mut self,
@@ -267,9 +268,10 @@ impl<C: QueueCode> Shared<C> {
         self.serve_above::<ONE, false>(level, below, node)
     }
 
-    /// The first partition, after held ones that are due have returned.
+    /// Returns the first partition of a node, after held ones that are due have returned. `Err`: there is none, or
+    /// all are held.
     #[inline(always)]
-    fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, ServeResult> {
+    fn first_partition<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, ServeResult> {
         if ONE {
             let until = level.nodes.head(node)[kept::PLACE];
             return if until > self.handlers.now() { Err(ServeResult::Held(until)) } else { Ok(node) };
@@ -286,7 +288,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The turns are used up, but there may be packets: serves the first partition that has some, unconditionally.
+    /// Serves the first partition that has packets unconditionally, after the turns are used up.
     #[cold]
     pub(super) fn serve_forced(&mut self, levels: &mut [Level]) -> ServeResult {
         match levels {
@@ -325,9 +327,9 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Skips the first partition: it moves behind those of its rank, or is held.
+    /// Skips the first partition, by ON SELECT: moves it behind those of its rank, or holds it.
     #[inline(always)]
-    fn pass_over(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
+    fn skip_partition(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
         if verdict == Verdict::Next {
             level.rotate(node, partition);
         } else {
@@ -340,7 +342,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(always)]
     pub(super) fn serve_single<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.may_wait
-            && let Some(until) = self.waits(leaf, node)
+            && let Some(until) = self.hold_time(leaf, node)
         {
             return ServeResult::Held(until);
         }
@@ -353,13 +355,13 @@ impl<C: QueueCode> Shared<C> {
             false => pair(head[kept::LINE]).0,
         };
         if slot == NONE {
-            return self.found_no_packet(leaf, node);
+            return self.found_empty_node(leaf, node);
         }
         let packet = self.packets.record(slot);
         if !RANKED {
-            leave(&packet[0], &mut head[kept::LINE]);
+            unlink_first(&packet[0], &mut head[kept::LINE]);
         }
-        uncount(head, bytes(&packet[0]));
+        subtract_packet(head, bytes(&packet[0]));
         if !leaf.shape.has_dequeue {
             return ServeResult::Sent(slot.into());
         }
@@ -370,15 +372,15 @@ impl<C: QueueCode> Shared<C> {
         self.serve_rest_of_fifo(leaf, node, (slot, end))
     }
 
-    /// As [`Shared::serve_single`], below other levels.
+    /// Serves a node of one partition that is below other levels, as [`Shared::serve_single`].
     #[inline(never)]
     fn serve_single_below<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         self.serve_single::<RANKED>(leaf, node)
     }
 
-    /// The time until which a node must wait, if it must.
+    /// Returns the time until which a node of one partition is held; runs its ON SELECT. None if it may be served.
     #[inline(never)]
-    pub(super) fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
+    pub(super) fn hold_time(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
         let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
         let (until, packets) = (head[kept::PLACE], head[kept::PACKETS]);
         if until > self.handlers.now() {
@@ -413,7 +415,7 @@ impl<C: QueueCode> Shared<C> {
         }
         match leaf.nodes.head(node)[kept::PLACE] {
             until if until > self.handlers.now() => ServeResult::Held(until),
-            _ => self.found_no_packet(leaf, node),
+            _ => self.found_empty_node(leaf, node),
         }
     }
 
@@ -434,13 +436,13 @@ impl<C: QueueCode> Shared<C> {
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 Verdict::Hold => {
-                    self.push_back(leaf, node, partition, slot);
+                    self.put_back(leaf, node, partition, slot);
                     leaf.hold(node, partition, self.handlers.held_until());
                     return None;
                 }
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked(at, self.leaves(at, partition), end);
+                        self.marked(at, self.tally_target(at, partition), end);
                     }
                     return Some((slot, verdict));
                 }
@@ -451,9 +453,9 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Handles a node without packets.
+    /// Handles a node without packets: runs its ON EMPTY.
     #[inline(never)]
-    pub(super) fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
+    pub(super) fn found_empty_node(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.has_empty {
             self.handlers.run(leaf.shape.at, Moment::Empty, leaf.visit(node, node), None);
         }
@@ -468,21 +470,21 @@ impl<C: QueueCode> Shared<C> {
             _ => self.packets.pop(&mut leaf.own_mut(partition)[kept::LINE])?,
         };
         let len = self.packets.len(slot);
-        uncount(leaf.nodes.head_mut(node), len);
+        subtract_packet(leaf.nodes.head_mut(node), len);
         if !leaf.shape.is_one {
-            uncount(leaf.partitions.head_mut(partition), len);
+            subtract_packet(leaf.partitions.head_mut(partition), len);
         }
         if leaf.shape.by_least {
-            self.least_left(leaf, node, partition, slot);
+            self.update_least_rank(leaf, node, partition, slot);
         }
         Some(slot)
     }
 
-    /// Puts back a packet that was taken as the first.
+    /// Puts a packet that was taken as the first back in front.
     #[inline(never)]
-    fn push_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
+    fn put_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let len = self.packets.len(slot);
-        count(leaf.nodes.head_mut(node), len);
+        add_packet(leaf.nodes.head_mut(node), len);
         if leaf.shape.is_ring {
             return self.packets.back_into_ring(leaf.nodes.head_mut(0));
         }
@@ -492,24 +494,25 @@ impl<C: QueueCode> Shared<C> {
             return;
         }
         if !leaf.shape.is_one {
-            count(leaf.partitions.head_mut(partition), len);
+            add_packet(leaf.partitions.head_mut(partition), len);
         }
         self.packets.push_front(&mut leaf.own_mut(partition)[kept::LINE], slot);
     }
 }
 
 impl Level {
-    /// After a packet has left: updates the position of its partition in the order.
-    fn served(&mut self, node: u32, partition: u32, verdict: Verdict) {
+    /// Updates the position of a partition in the order, after a packet has left it.
+    fn after_dequeue(&mut self, node: u32, partition: u32, verdict: Verdict) {
         let head = self.partitions.head(partition);
         if head[kept::PLACE] >= kept::IN_ORDER {
-            self.find_place(node, partition, head[kept::PACKETS] == 0, verdict);
+            self.update_position(node, partition, head[kept::PACKETS] == 0, verdict);
         }
     }
 
-    /// The new position of a partition that a packet has left.
+    /// Moves a partition that a packet has left: out of the order if it is empty, behind others of its rank, or to
+    /// its new rank.
     #[inline(always)]
-    pub(super) fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
+    pub(super) fn update_position(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
         if is_empty && !self.shape.has_empty {
             self.leave(node, partition);
         } else if verdict == Verdict::Rotate {
@@ -527,7 +530,7 @@ impl Visit<'_> {
         if ONE { &mut self.node[0] } else { &mut self.own[0] }
     }
 
-    /// Updates a partition's counts from the node below, after packets left there.
+    /// Updates the counts of a partition and its node from the node below, after packets left there.
     #[inline(always)]
     fn left_below<const ONE: bool>(&mut self, below: &[Level], partition: u32) {
         let Some(next) = below.first() else { return };
@@ -544,7 +547,8 @@ impl Visit<'_> {
     }
 }
 
-/// The records of a partition; whether the node is one partition is known at compile time.
+/// Returns the records of a node and its partition. `ONE`: each node has a single partition, whose counters are the
+/// node's.
 #[inline(always)]
 pub(super) fn visit<'l, const ONE: bool>(
     nodes: &'l mut Records,

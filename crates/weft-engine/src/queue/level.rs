@@ -1,4 +1,4 @@
-//! One level of the tree: its nodes and partitions, and the orders of the partitions.
+//! One level of the tree of a queue: its nodes and partitions, and the orders of the partitions.
 
 use super::order::Orders;
 use super::ranked::Ranked;
@@ -64,7 +64,7 @@ pub(super) struct Shape {
     /// Partitions per node.
     pub(super) n: u32,
     pub(super) partitions: Partitions,
-    /// Sets per node, if keys have several ways.
+    /// Number of sets per node, if the partition table is set-associative (WAYS above 1).
     pub(super) n_sets: u64,
     /// The packet words that are its key and its rank, if no handler needs to run.
     pub(super) key_word: Option<u16>,
@@ -105,7 +105,7 @@ pub(super) struct Shape {
     pub(super) limit_line: u32,
 }
 
-/// The levels of a program, without packets.
+/// Creates the levels of a program, without packets.
 pub(super) fn levels(program: &QueueProgram) -> Vec<Level> {
     let mut n_nodes = 1;
     let level = |(at, level): (usize, &weft_ir::queue::Level)| {
@@ -123,7 +123,7 @@ fn starts(vars: &[VarDecl]) -> Box<[u64]> {
 
 /// Writes the initial values of variables behind the other words.
 #[inline]
-pub(super) fn begin(words: &mut [u64], first: u16, starts: &[u64]) {
+pub(super) fn initialize_vars(words: &mut [u64], first: u16, starts: &[u64]) {
     words[usize::from(first)..][..starts.len()].copy_from_slice(starts);
 }
 
@@ -132,14 +132,14 @@ pub(super) fn begin(words: &mut [u64], first: u16, starts: &[u64]) {
 /// Bytes saturate, though they never reach the limit, so that the compiler does not merge the two words into one wide
 /// operation. That would have to wait until both have left the processor's store buffer.
 #[inline(always)]
-pub(super) fn count(head: &mut [u64], len: u64) {
+pub(super) fn add_packet(head: &mut [u64], len: u64) {
     head[kept::PACKETS] += 1;
     head[kept::BYTES] = head[kept::BYTES].saturating_add(len);
 }
 
 /// Removes a packet from the counts.
 #[inline(always)]
-pub(super) fn uncount(head: &mut [u64], len: u64) {
+pub(super) fn subtract_packet(head: &mut [u64], len: u64) {
     head[kept::PACKETS] -= 1;
     head[kept::BYTES] = head[kept::BYTES].saturating_sub(len);
 }
@@ -153,7 +153,7 @@ impl Shape {
 }
 
 impl Level {
-    /// A level of a program with that many nodes.
+    /// Creates a level of a program with that many nodes.
     fn new(program: &QueueProgram, at: usize, n_nodes: usize) -> Self {
         let level = &program.levels[at];
         let shape = Shape::new(program, at);
@@ -163,7 +163,7 @@ impl Level {
         nodes.grow(n_nodes);
         for nth in 0..n_nodes as u32 {
             nodes.head_mut(nth)[kept::LINE] = if shape.is_ring { 0 } else { NO_PACKETS };
-            begin(nodes.handler_words(nth), word::NODE_VARS, &node_starts);
+            initialize_vars(nodes.handler_words(nth), word::NODE_VARS, &node_starts);
         }
         let mut partitions = Records::new(level.partition_words());
         if !shape.is_one {
@@ -172,7 +172,7 @@ impl Level {
                 let head = partitions.head_mut(nth);
                 head[kept::LINE] = NO_PACKETS;
                 head[kept::INDEX] = u64::from(nth % shape.n);
-                begin(partitions.handler_words(nth), word::PARTITION_VARS, &partition_starts);
+                initialize_vars(partitions.handler_words(nth), word::PARTITION_VARS, &partition_starts);
             }
         }
         let packet_bits = match level.packets {
@@ -216,7 +216,7 @@ impl Level {
         if self.shape.is_one { self.nodes.head_mut(partition) } else { self.partitions.head_mut(partition) }
     }
 
-    /// The records of a node and of one of its partitions.
+    /// Returns the records of a node and of one of its partitions, for a handler.
     #[inline(always)]
     pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
         let is_one = self.shape.is_one;
@@ -238,7 +238,7 @@ impl Level {
             || head[kept::BYTES] + bytes > self.shape.bytes_max
     }
 
-    /// The partition of a node with the most bytes, or packets if these have no bytes; the first of equals.
+    /// Returns the partition of a node with the most bytes, or packets if these have no bytes; the first of equals.
     pub(super) fn largest_partition(&self, node: u32) -> u32 {
         let n = self.shape.n;
         let held = |partition| {
@@ -251,6 +251,7 @@ impl Level {
 }
 
 impl Shape {
+    /// Derives the shape of a level from its program.
     fn new(program: &QueueProgram, at: usize) -> Self {
         let level = &program.levels[at];
         let is_one = level.partitions == Partitions::One;

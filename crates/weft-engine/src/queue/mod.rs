@@ -101,7 +101,7 @@ impl Default for Packet {
 }
 
 impl Packet {
-    /// A field as a word.
+    /// Returns a field of the packet as a word.
     #[inline(never)]
     fn word(&self, field: Field) -> u64 {
         match field {
@@ -135,6 +135,7 @@ impl Packet {
         self.set(field, from.word(field));
     }
 
+    /// Sets a field of the packet from a word.
     fn set(&mut self, field: Field, word: u64) {
         match field {
             Field::Flow => self.flow = word as u32,
@@ -325,15 +326,15 @@ impl<C: QueueCode> Queue<C> {
         self.enqueue_stamped(packet, now_ns);
     }
 
-    /// As above, after timers.
+    /// Enqueues a packet after running the timers that are due.
     #[cold]
     fn enqueue_late(&mut self, packet: &Packet, now_ns: u64) {
         self.handle_timeout(now_ns);
         self.enqueue_stamped(packet, now_ns);
     }
 
-    /// The next packet, if one may leave now. If not, call again at [`Queue::poll_timeout`], or after another packet
-    /// arrives.
+    /// Dequeues the next packet, if one may leave now. If not, call again at [`Queue::poll_timeout`], or after
+    /// another packet arrives.
     #[inline]
     pub fn dequeue(&mut self, now_ns: u64) -> Option<Sent> {
         if now_ns >= self.shared.next_timer {
@@ -343,12 +344,14 @@ impl<C: QueueCode> Queue<C> {
         if self.dispatch.is_fifo { self.dequeue_from_fifo() } else { (self.dispatch.dequeue)(self) }
     }
 
+    /// Ends a dequeue: returns the packet that was served, or stores the time until which the queue holds its
+    /// packets.
     #[inline(always)]
-    fn sent(&mut self, served: ServeResult) -> Option<Sent> {
+    fn finish_dequeue(&mut self, served: ServeResult) -> Option<Sent> {
         self.wake_at = NEVER;
         self.shared.handlers.no_drops();
         match served {
-            ServeResult::Sent(slot) => self.leaves(slot as u32),
+            ServeResult::Sent(slot) => self.send_slot(slot as u32),
             ServeResult::Empty => None,
             ServeResult::Held(until) => {
                 self.wake_at = until;
@@ -357,9 +360,9 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// Sends a packet that is in no list any more.
+    /// Counts a packet that is in no list any more as sent, and frees its slot.
     #[inline(always)]
-    fn leaves(&mut self, slot: u32) -> Option<Sent> {
+    fn send_slot(&mut self, slot: u32) -> Option<Sent> {
         self.shared.counts.sent += 1;
         self.last_sent = slot;
         let (known, next) = self.shared.packets.release(slot);
@@ -437,6 +440,7 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// Enqueues a packet with an arrival time of its own, by the dispatched function.
     #[inline(always)]
     fn enqueue_stamped(&mut self, packet: &Packet, arrived_ns: u64) {
         self.wake_at = NEVER;
@@ -448,6 +452,7 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// Restores the description of a stored packet.
     fn packet_of(&self, slot: u32) -> Packet {
         let words = self.shared.packets.words(slot);
         let mut packet = Packet {

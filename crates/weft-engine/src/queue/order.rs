@@ -1,7 +1,7 @@
-//! The order of the partitions in a node, and the partitions that are held.
+//! Orders the partitions of a node for scheduling, and holds partitions until a time.
 
 use super::level::{Level, kept};
-use super::ranked::{Few, RankSlots, Ranked};
+use super::ranked::{RankSlots, Ranked, TwoRanks};
 use super::records::Records;
 use core::cmp::Reverse;
 use weft_ir::queue::layout::{pair, paired};
@@ -11,43 +11,43 @@ use weft_ir::queue::layout::{pair, paired};
 #[repr(u8)]
 pub(super) enum Orders {
     /// For few ranks; [`kept::FIRSTS`] of each node has its state.
-    Few(Few),
+    TwoRanks(TwoRanks),
     /// Per node. Empty if each node is one partition.
     Ranked(Vec<Ranked>),
 }
 
 impl Orders {
-    /// The orders of that many nodes, by ranks of that many bits, or by all.
+    /// Creates the orders of that many nodes, by ranks of that many bits, or by all.
     pub(super) fn new(bits: Option<u8>, n_nodes: usize) -> Self {
-        match Few::of(bits) {
-            Some(few) => Self::Few(few),
+        match TwoRanks::of(bits) {
+            Some(two) => Self::TwoRanks(two),
             None => Self::Ranked((0..n_nodes).map(|_| Ranked::new(bits)).collect()),
         }
     }
 }
 
 impl Level {
-    /// The first partition in a node's order.
+    /// Returns the first partition in a node's order.
     #[inline(always)]
     pub(super) fn first(&mut self, node: u32) -> Option<u32> {
         match &mut self.orders {
-            Orders::Few(_) => Few::first(self.nodes.head(node)[kept::FIRSTS]),
+            Orders::TwoRanks(_) => TwoRanks::first(self.nodes.head(node)[kept::FIRSTS]),
             Orders::Ranked(all) => all[node as usize].first(),
         }
     }
 
-    /// The first partition among those with the highest rank.
+    /// Returns the first partition among those with the highest rank.
     pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
         match &self.orders {
-            Orders::Few(_) => Few::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
+            Orders::TwoRanks(_) => TwoRanks::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
             Orders::Ranked(all) => all[node as usize].first_of_last(),
         }
     }
 
-    /// All partitions in a node's order, first to last.
+    /// Returns all partitions in a node's order, first to last.
     pub(super) fn in_order(&self, node: u32) -> Vec<u32> {
         match &self.orders {
-            Orders::Few(_) => Few::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
+            Orders::TwoRanks(_) => TwoRanks::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
             Orders::Ranked(all) => all[node as usize].ids(&self.partitions),
         }
     }
@@ -58,13 +58,13 @@ impl Level {
         self.enter_at(node, partition, self.partitions.head(partition)[kept::RANK] as i64);
     }
 
-    /// As above, with a rank that may differ from its own.
+    /// Adds a partition to the order at a rank that may differ from its own.
     #[inline]
     pub(super) fn enter_at(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
         match orders {
-            Orders::Few(few) => {
-                few.insert(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            Orders::TwoRanks(two) => {
+                two.insert(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
             }
             Orders::Ranked(all) => all[node as usize].insert(partition, rank, partitions),
         }
@@ -76,8 +76,8 @@ impl Level {
         let Self { nodes, partitions, orders, .. } = self;
         if partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
             match orders {
-                Orders::Few(few) => {
-                    few.remove(&mut nodes.head_mut(node)[kept::FIRSTS], partition, partitions);
+                Orders::TwoRanks(two) => {
+                    two.remove(&mut nodes.head_mut(node)[kept::FIRSTS], partition, partitions);
                 }
                 Orders::Ranked(all) => all[node as usize].remove(partition, partitions),
             }
@@ -95,8 +95,8 @@ impl Level {
         let Self { nodes, partitions, orders, .. } = self;
         let rank = partitions.head(partition)[kept::RANK] as i64;
         match orders {
-            Orders::Few(few) => {
-                few.rotate(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            Orders::TwoRanks(two) => {
+                two.rotate(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
             }
             Orders::Ranked(all) => all[node as usize].move_to(partition, rank, partitions),
         }
@@ -111,18 +111,20 @@ impl Level {
         }
     }
 
+    /// Moves a partition to the position of a rank.
     #[inline(never)]
     fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
         match orders {
-            Orders::Few(few) => {
-                few.rerank(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            Orders::TwoRanks(two) => {
+                two.rerank(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
             }
             Orders::Ranked(all) => all[node as usize].rerank(partition, rank, partitions),
         }
     }
 
-    /// Holds a partition, or the node that it is.
+    /// Holds a partition until a time: it leaves the order until then. If the node is one partition, the node is
+    /// held.
     #[inline(never)]
     pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
         let until = until_ns.min(kept::IN_ORDER - 1);

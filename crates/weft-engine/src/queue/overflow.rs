@@ -1,6 +1,6 @@
-//! Overflow: a node that exceeds its limit makes room.
+//! Overflow: drops packets of a node that exceeds its limit, until it meets the limit.
 
-use super::level::{Level, kept, uncount};
+use super::level::{Level, kept, subtract_packet};
 use super::ranked::RankSlots as _;
 use super::shared::Shared;
 use super::tally::TallyTarget;
@@ -8,7 +8,8 @@ use super::{DropCause, NONE, QueueCode};
 use weft_ir::queue::Victim;
 
 impl<C: QueueCode> Shared<C> {
-    /// Handles an arrival after which some node of its path exceeds its limit. `path` has one partition per level.
+    /// Makes room after an arrival, on each level of its path whose node exceeds its limit. `path` has one partition
+    /// per level.
     #[cold]
     pub(super) fn make_room(&mut self, levels: &mut [Level], path: &[u32]) {
         let mut node = 0;
@@ -22,7 +23,8 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Trims a node that exceeds its limit after a packet arrived in one of its partitions.
+    /// Drops packets of a node that exceeds its limit, from the partition that `victim` selects. `partition` is that
+    /// of the arrived packet.
     fn trim(
         &mut self,
         levels: &mut [Level],
@@ -53,7 +55,7 @@ impl<C: QueueCode> Shared<C> {
                 }
                 let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
-                vacated(levels, leaf_partition);
+                remove_empty_from_order(levels, leaf_partition);
                 let whose = TallyTarget { by: Some(from), of: Some((levels.len() - 1, leaf_partition)) };
                 self.drop_packet(slot, at, whose, DropCause::Overflow, shape.limit_line);
                 if shape.batch > 1 && levels[at].own(from)[kept::BYTES] <= bytes_before / 2 {
@@ -63,8 +65,8 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The first or last packet below a partition, by rank if packets have ranks. On each level below it takes the
-    /// largest partition.
+    /// Returns the first or last packet below a partition, and its leaf partition; by rank if packets have ranks. On
+    /// each level below it takes the largest partition. None if there is no packet.
     fn victim_packet(
         &self,
         levels: &mut [Level],
@@ -95,15 +97,15 @@ impl<C: QueueCode> Shared<C> {
         let mut inside = partition;
         for level in levels.iter_mut().rev() {
             let node = level.shape.node_of(inside);
-            uncount(level.nodes.head_mut(node), len);
+            subtract_packet(level.nodes.head_mut(node), len);
             if !level.shape.is_one {
-                uncount(level.partitions.head_mut(inside), len);
+                subtract_packet(level.partitions.head_mut(inside), len);
             }
             inside = node;
         }
         let Some(leaf) = levels.last_mut() else { return };
         if leaf.shape.is_ring {
-            self.packets.leave_ring(leaf.nodes.head_mut(0), slot);
+            self.packets.remove_from_ring(leaf.nodes.head_mut(0), slot);
         } else if leaf.shape.is_ranked {
             leaf.ranked[partition as usize].remove(slot, &mut self.packets);
         } else {
@@ -111,13 +113,13 @@ impl<C: QueueCode> Shared<C> {
         }
         if leaf.shape.by_least {
             let node = leaf.shape.node_of(partition);
-            self.least_left(leaf, node, partition, slot);
+            self.update_least_rank(leaf, node, partition, slot);
         }
     }
 
-    /// The least rank in a partition that a packet has left.
+    /// Updates the rank of a partition that has the least rank of its packets, after a packet has left.
     #[inline(always)]
-    pub(super) fn least_left(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
+    pub(super) fn update_least_rank(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
         let rank = self.packets.rank(left);
         let head = leaf.partitions.head_mut(partition);
         if head[kept::RANK] as i64 != rank {
@@ -133,8 +135,9 @@ impl<C: QueueCode> Shared<C> {
     }
 }
 
-/// A packet was taken from a partition on the last level: partitions that are empty now leave their order.
-fn vacated(levels: &mut [Level], partition: u32) {
+/// Removes partitions that are empty now from their orders, after a packet was taken from a partition on the last
+/// level.
+fn remove_empty_from_order(levels: &mut [Level], partition: u32) {
     let mut partition = partition;
     for level in levels.iter_mut().rev().filter(|level| !level.shape.is_one) {
         let node = level.shape.node_of(partition);

@@ -57,7 +57,7 @@ pub(super) struct PacketInfo {
 }
 
 impl Packets {
-    /// An empty store for a program; `fetch` prefetches a line, if the back end can.
+    /// Creates an empty store for a program; `fetch` prefetches a line, if the back end can.
     pub(super) fn new(program: &QueueProgram, fetch: Option<Fetch>) -> Self {
         let is_linked = program.levels.last().is_some_and(|leaf| leaf.packets == PacketOrder::Arrival);
         Self {
@@ -101,12 +101,13 @@ impl Packets {
         if self.free == NONE {
             self.grow();
         }
-        let slot = self.take();
-        self.fill(slot, packet, arrived_ns, fields);
+        let slot = self.take_free();
+        self.write_packet(slot, packet, arrived_ns, fields);
         slot
     }
 
-    /// As above, for a packet of one line. None if no slot is free. `FLOW`: only the flow is stored.
+    /// Stores a packet whose words fit into one line, and returns its slot. None if no slot is free. `FLOW`: only the
+    /// flow is stored.
     #[inline(always)]
     pub(super) fn store_next<const FLOW: bool>(
         &mut self,
@@ -129,7 +130,7 @@ impl Packets {
 
     /// Takes a free slot.
     #[inline(always)]
-    fn take(&mut self) -> u32 {
+    fn take_free(&mut self) -> u32 {
         let slot = self.free;
         self.free = self.head(slot)[LINK] as u32;
         slot
@@ -137,7 +138,7 @@ impl Packets {
 
     /// Writes the words of a packet.
     #[inline(always)]
-    pub(super) fn fill(&mut self, slot: u32, packet: &Packet, arrived_ns: u64, fields: &[Field]) {
+    pub(super) fn write_packet(&mut self, slot: u32, packet: &Packet, arrived_ns: u64, fields: &[Field]) {
         let words = self.head_mut(slot);
         describe(words, packet, arrived_ns);
         match fields {
@@ -147,7 +148,7 @@ impl Packets {
             [one, two, more @ ..] => {
                 (words[FIELDS], words[FIELDS + 1]) = (packet.word(*one), packet.word(*two));
                 if !more.is_empty() {
-                    self.carry(slot, packet, more);
+                    self.write_more_fields(slot, packet, more);
                 }
             }
         }
@@ -155,7 +156,7 @@ impl Packets {
 
     /// Writes the fields that do not fit into a packet's first line.
     #[inline]
-    fn carry(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
+    fn write_more_fields(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
         let words = &mut self.record(slot).as_flattened_mut()[LINE_WORDS..];
         for (word, field) in words.iter_mut().zip(fields) {
             *word = packet.word(*field);
@@ -169,7 +170,7 @@ impl Packets {
         (self.free, self.first_unused) = (NONE, 0);
     }
 
-    /// Adds a free slot.
+    /// Makes the next unused slot the free one; extends the memory if necessary.
     #[inline(always)]
     pub(super) fn grow(&mut self) {
         self.free = self.first_unused;
@@ -196,11 +197,11 @@ impl Packets {
         let words = self.head_mut(slot);
         let next = pair(words[LINK]).1;
         words[LINK] = u64::from(free);
-        (known(words), if is_long { next } else { NONE })
+        (packet_info(words), if is_long { next } else { NONE })
     }
 
-    /// In a long queue, the packets behind the one that leaves were stored long ago. Prefetches the second of them, so
-    /// that it is cached at its turn. The first was prefetched when the previous packet left, so it may leave next.
+    /// Prefetches the packet behind `next`, so that it is cached at its turn: in a long queue it was stored long ago.
+    /// `next` was prefetched when the previous packet left, so it may leave next.
     #[inline(always)]
     pub(super) fn fetch_behind(&self, next: u32) {
         if let Some(next) = self.lines.get(next as usize) {
@@ -208,7 +209,7 @@ impl Packets {
         }
     }
 
-    /// In a long queue, prefetches the packet that will leave soon.
+    /// Prefetches the packet that will leave soon, in a long queue.
     #[inline(always)]
     pub(super) fn fetch_expected(&self) {
         if self.first_unused > CACHED_LINES {
@@ -275,7 +276,7 @@ impl Packets {
     /// Takes the first packet of a list.
     pub(super) fn pop(&mut self, line: &mut u64) -> Option<u32> {
         let (slot, packet) = self.first(*line)?;
-        leave(&packet[0], line);
+        unlink_first(&packet[0], line);
         Some(slot)
     }
 
@@ -296,7 +297,7 @@ impl Packets {
         }
     }
 
-    /// The first and last packet of a partition on the last level, in a FIFO.
+    /// Returns the first and last packet of a partition on the last level, in a FIFO.
     pub(super) fn ends(&self, leaf: &Level, partition: u32) -> (u32, u32) {
         match leaf.shape.is_ring {
             true => self.ends_of_ring(leaf.nodes.head(0)),
@@ -304,7 +305,7 @@ impl Packets {
         }
     }
 
-    /// The packets of a partition on the last level, first to last.
+    /// Returns the packets of a partition on the last level, first to last.
     pub(super) fn waiting(&self, leaf: &Level, partition: u32) -> Vec<u32> {
         match (leaf.shape.is_ring, leaf.shape.is_ranked) {
             (true, _) => self.each_of_ring(leaf.nodes.head(0)).collect(),
@@ -320,7 +321,7 @@ impl Packets {
     }
 }
 
-/// Writes the words that every packet has.
+/// Writes the words that every packet has: handle, length, ECN and arrival time.
 #[inline(always)]
 fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
     words[HANDLE] = packet.handle;
@@ -329,9 +330,9 @@ fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
     words[ECN] = u64::from(packet.ecn);
 }
 
-/// The words that every packet has.
+/// Reads the words that every packet has.
 #[inline(always)]
-pub(super) fn known(packet: &Head) -> PacketInfo {
+pub(super) fn packet_info(packet: &Head) -> PacketInfo {
     PacketInfo {
         handle: packet[HANDLE],
         arrived_ns: packet[ARRIVED],
@@ -354,7 +355,7 @@ pub(super) fn bytes(packet: &Head) -> u64 {
 
 /// Takes the first packet of a list. The next one is not touched: it becomes the first, whatever its link says.
 #[inline(always)]
-pub(super) fn leave(packet: &Head, line: &mut u64) {
+pub(super) fn unlink_first(packet: &Head, line: &mut u64) {
     let ((_, last), (_, next)) = (pair(*line), pair(packet[LINK]));
     *line = if next == NONE { NO_PACKETS } else { paired(next, last) };
 }

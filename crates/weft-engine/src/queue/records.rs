@@ -1,4 +1,4 @@
-//! Records of nodes and partitions: words in whole cache lines.
+//! Stores the records of nodes and partitions: words in whole cache lines.
 
 use weft_ir::queue::direct::RecordWords;
 pub(super) use weft_ir::queue::layout::{CacheLine as Head, LINE_WORDS};
@@ -64,7 +64,7 @@ impl Records {
         &mut self.record(id).as_flattened_mut()[kept::WORDS..]
     }
 
-    /// The handler words of a record.
+    /// Returns the handler words of a record.
     pub(super) fn words(&self, id: u32) -> &[u64] {
         let at = self.at(id);
         let lines = self.lines.get(at..at + self.each as usize).expect(MISSING);

@@ -13,7 +13,8 @@ use weft_ir::queue::Verdict;
 use weft_ir::queue::round_robin::{FastDequeue, FastPathState, FastStop, entered};
 
 impl<C: QueueCode> Queue<C> {
-    /// The functions of the fast path. `LINES`: each partition is a node with a FIFO of its own.
+    /// Returns the enqueue and dequeue functions of the fast path. `LINES`: each partition is a node with a FIFO of
+    /// its own.
     pub(super) fn fast_path<const LINES: bool>(
         root: &Level,
         fields: &[Field],
@@ -23,12 +24,12 @@ impl<C: QueueCode> Queue<C> {
             _ => Self::enqueue_fast::<LINES, false>,
         };
         match root.orders {
-            Orders::Few(_) => (enter, Self::dequeue_fast::<LINES, true>),
+            Orders::TwoRanks(_) => (enter, Self::dequeue_fast::<LINES, true>),
             Orders::Ranked(_) => (enter, Self::dequeue_fast::<LINES, false>),
         }
     }
 
-    /// Enqueues a packet. `FLOW`: only the flow is stored.
+    /// Enqueues a packet by the fast path, or by the slow one if it needs more. `FLOW`: only the flow is stored.
     fn enqueue_fast<const LINES: bool, const FLOW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
         let Shared { packets, program, .. } = &mut self.shared;
         let fields = if FLOW { &[] } else { &program.fields[..] };
@@ -41,6 +42,7 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// Adds a free slot and enqueues a packet by the fast path.
     #[cold]
     fn grow_and_enqueue_fast<const LINES: bool, const FLOW: bool>(
         &mut self,
@@ -51,7 +53,8 @@ impl<C: QueueCode> Queue<C> {
         self.enqueue_fast::<LINES, FLOW>(packet, arrived_ns);
     }
 
-    /// Appends a packet to its partition, if nothing else is to be done. Otherwise nothing has changed.
+    /// Appends a stored packet to its partition by the generated code. Returns the code's result word; if that asks
+    /// for more, nothing has changed.
     #[inline(always)]
     fn enter_fast<const LINES: bool>(&mut self, slot: u32) -> Option<u64> {
         let Self { levels, shared, fast: turns, .. } = self;
@@ -68,6 +71,8 @@ impl<C: QueueCode> Queue<C> {
         ))
     }
 
+    /// Completes an arrival that the fast path has left: activates its partition, or enqueues the packet by the slow
+    /// path.
     #[inline(never)]
     fn enqueue_slow<const LINES: bool>(&mut self, slot: u32, entered: u64) {
         assert!(entered != entered::MISSING, "{MISSING}");
@@ -120,20 +125,20 @@ impl<C: QueueCode> Queue<C> {
     #[inline(always)]
     fn send_from_fast(&mut self, turn: &FastDequeue) -> Option<Sent> {
         self.shared.left = turn.end() as u32;
-        self.leaves(turn.slot())
+        self.send_slot(turn.slot())
     }
 
-    /// As above, from a partition whose position in the order has changed.
+    /// Sends the packet of a turn, and moves its partition to its new position in the order.
     #[inline(always)]
     fn send_and_reorder(&mut self, turn: &FastDequeue, first: u32) -> Option<Sent> {
         let level = self.levels.first_mut()?;
         let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
-        level.find_place(0, first, is_empty, Verdict::of_word(turn.end()));
+        level.update_position(0, first, is_empty, Verdict::of_word(turn.end()));
         self.shared.left = first;
-        self.leaves(turn.slot())
+        self.send_slot(turn.slot())
     }
 
-    /// Continues where the fast path stopped.
+    /// Continues a dequeue by the slow path from the state in which the fast path stopped.
     #[inline(never)]
     fn dequeue_slow<const LINES: bool, const FEW: bool>(&mut self, mut turn: FastDequeue) -> Option<Sent> {
         loop {
@@ -173,7 +178,7 @@ impl<C: QueueCode> Queue<C> {
     #[cold]
     fn dequeue_forced(&mut self) -> Option<Sent> {
         let served = self.shared.serve_forced(&mut self.levels);
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 
     /// Continues with a packet that is not sent unchanged.
@@ -184,11 +189,11 @@ impl<C: QueueCode> Queue<C> {
         turns_left: u32,
     ) -> Option<Sent> {
         let served = self.shared.serve_after_handlers(&mut self.levels, partition, progress, turns_left);
-        self.sent(served)
+        self.finish_dequeue(served)
     }
 }
 
-/// The root, and the records of the FIFOs below it.
+/// Returns the root, and the records of the FIFOs below it.
 #[inline(always)]
 fn root<const LINES: bool>(levels: &mut [Level]) -> Option<(&mut Level, Option<&mut Vec<Head>>)> {
     let (level, below) = levels.split_first_mut()?;

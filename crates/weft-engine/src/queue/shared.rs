@@ -1,4 +1,4 @@
-//! The state that the levels of a queue share: handlers, packets, timers, and counts of dropped and marked packets.
+//! The state that all levels of a queue share: handlers, packets, timers, and counts of dropped and marked packets.
 
 use super::handlers::Handlers;
 use super::in_use::InUse;
@@ -32,7 +32,7 @@ pub(super) struct Shared<C> {
 }
 
 impl<C: QueueCode> Shared<C> {
-    /// The initial state; the seed determines all random draws.
+    /// Creates the initial state; the seed determines all random draws.
     pub(super) fn new(program: Arc<QueueProgram>, code: C, packets: Packets, seed: u64) -> Self {
         Self {
             handlers: Handlers::new(&program, code, seed),
@@ -51,7 +51,8 @@ impl<C: QueueCode> Shared<C> {
 
     // ---- drops and marks ------------------------------------------------------------------------------------------
 
-    /// Drops a packet that is in no list, at a source line of a level.
+    /// Drops a packet that is in no list, because of a source line of a level: counts it, frees its slot and queues
+    /// the report.
     #[inline(never)]
     pub(super) fn drop_packet(
         &mut self,
@@ -85,12 +86,12 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn drop_leaving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.handlers.add_drop();
-        self.drop_packet(slot, at, self.leaves(at, partition), DropCause::Dequeue, Verdict::line(end));
+        self.drop_packet(slot, at, self.tally_target(at, partition), DropCause::Dequeue, Verdict::line(end));
     }
 
-    /// ON ENQUEUE dropped a packet.
+    /// Drops an arriving packet, by ON ENQUEUE of a level.
     #[inline(never)]
-    pub(super) fn drop_coming(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
+    pub(super) fn drop_arriving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.drop_packet(
             slot,
             at,
@@ -107,8 +108,8 @@ impl<C: QueueCode> Shared<C> {
         self.note(at, whose, Verdict::line(end), Verdict::Mark);
     }
 
-    /// The tally target of the packet that left its list last, for a decision of level `at`.
-    pub(super) fn leaves(&self, at: usize, partition: u32) -> TallyTarget {
+    /// Returns the tally target of the packet that left its list last, for a decision of level `at`.
+    pub(super) fn tally_target(&self, at: usize, partition: u32) -> TallyTarget {
         let leaf = self.program.levels.len() - 1;
         TallyTarget {
             by: Some(partition),
@@ -127,6 +128,7 @@ impl<C: QueueCode> Shared<C> {
         self.handlers.set_now(now_ns);
     }
 
+    /// Runs the timers that are due, in order of time, and sets each for its next run.
     #[cold]
     fn run_timers(&mut self, levels: &mut [Level], now_ns: u64) {
         while let Some(Reverse((due, level, node, nth))) = self.timers.peek().copied()

@@ -6,7 +6,7 @@
 //! not fit the program is refused.
 
 use super::handlers::Random;
-use super::level::{Level, count};
+use super::level::{Level, add_packet};
 use super::ranked::RankSlots as _;
 use super::{Packet, Queue, QueueCode, QueueProgram, kept, levels};
 use core::cmp::Reverse;
@@ -128,7 +128,7 @@ impl<C: QueueCode> Queue<C> {
         Ok(queue)
     }
 
-    /// The rows of a level without packets; values equal to the initial ones are left out.
+    /// Writes the rows of a level without packets; omits values that equal the initial ones in `fresh`.
     fn level_rows(&self, level: &Level, fresh: &Level, rows: &mut Vec<(RowKind, Vec<u64>)>) {
         let at = level.shape.at as u64;
         let decl = &self.shared.program.levels[level.shape.at];
@@ -175,13 +175,14 @@ impl<C: QueueCode> Queue<C> {
 
     /// The handles of the waiting packets, in the order of their numbers in a snapshot.
     pub fn waiting(&self) -> Vec<u64> {
-        let all = self.slots();
+        let all = self.packet_slots();
         let handle = |nth: usize| self.shared.packets.words(all[nth].1)[usize::from(word::HANDLE)];
         self.by_arrival(&all).into_iter().map(handle).collect()
     }
 
+    /// Writes the rows of the waiting packets.
     fn packet_rows(&self, rows: &mut Vec<(RowKind, Vec<u64>)>) {
-        let all = self.slots();
+        let all = self.packet_slots();
         let mut numbers = vec![0; all.len()];
         self.by_arrival(&all).into_iter().enumerate().for_each(|(number, nth)| numbers[nth] = number as u64);
         let own = self.shared.program.packet_words() - 1;
@@ -191,8 +192,8 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// The packets of each partition on the last level, first to last.
-    fn slots(&self) -> Vec<(u32, u32)> {
+    /// Returns the packets of each partition on the last level, first to last, each with its partition.
+    fn packet_slots(&self) -> Vec<(u32, u32)> {
         let Some(leaf) = self.levels.last() else { return Vec::new() };
         let packets = &self.shared.packets;
         let of_partition =
@@ -200,13 +201,15 @@ impl<C: QueueCode> Queue<C> {
         (0..leaf.n_partitions()).flat_map(of_partition).collect()
     }
 
-    /// The indexes of these packets in order of arrival.
+    /// Returns the indexes of these packets in order of arrival.
     fn by_arrival(&self, slots: &[(u32, u32)]) -> Vec<usize> {
         let mut in_order: Vec<usize> = (0..slots.len()).collect();
         in_order.sort_by_key(|nth| self.shared.packets.arrived_ns(slots[*nth].1));
         in_order
     }
 
+    /// Restores the time, the random state and the wake time. The error says what is wrong with the row, as for all
+    /// restore functions.
     fn restore_event(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let n = self.shared.handlers.event.len();
         let [seed, wake_at] = *numbers.get(n..).unwrap_or_default() else { return Err(LENGTH) };
@@ -222,9 +225,10 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores the variables of a node, and its hold time.
     fn restore_node(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [at, node, until, vars @ ..] = numbers else { return Err(LENGTH) };
-        let (at, node) = self.node_named(*at, *node)?;
+        let (at, node) = self.find_node(*at, *node)?;
         if vars.len() != self.shared.program.levels[at].vars.len() {
             return Err(LENGTH);
         }
@@ -236,9 +240,10 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores the rank and the variables of a partition; keeps its hold time in `waits`.
     fn restore_partition(&mut self, numbers: &[u64], waits: &mut HeldUntil) -> Result<(), &'static str> {
         let [at, partition, rank, stands, until, tag, vars @ ..] = numbers else { return Err(LENGTH) };
-        let (at, partition) = self.partition_named(*at, *partition)?;
+        let (at, partition) = self.find_partition(*at, *partition)?;
         let level = &mut self.levels[at];
         if level.shape.is_one || vars.len() != self.shared.program.levels[at].partition_vars.len() {
             return Err(LENGTH);
@@ -257,21 +262,23 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores the counts of a partition that is in use.
     fn restore_in_use(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [partition, values @ ..] = numbers else { return Err(LENGTH) };
         let at =
             self.levels.iter().position(|level| level.shape.counts).ok_or("no partitions are counted")?;
-        let (_, partition) = self.partition_named(at as u64, *partition)?;
+        let (_, partition) = self.find_partition(at as u64, *partition)?;
         let level = &self.levels[at];
         let is_right =
             self.shared.in_use.as_mut().is_some_and(|in_use| in_use.restore(level, partition, values));
         if is_right { Ok(()) } else { Err(LENGTH) }
     }
 
+    /// Restores a packet and appends it to its list.
     fn restore_packet(&mut self, numbers: &[u64], n_packets: u64) -> Result<(), &'static str> {
         let [number, partition, words @ ..] = numbers else { return Err(LENGTH) };
         let leaf = self.levels.len() - 1;
-        let (_, partition) = self.partition_named(leaf as u64, *partition)?;
+        let (_, partition) = self.find_partition(leaf as u64, *partition)?;
         let (first, own) = (usize::from(word::ARRIVED), self.shared.program.packet_words() - 1);
         if words.len() != own - first || *number >= n_packets {
             return Err(LENGTH);
@@ -284,8 +291,8 @@ impl<C: QueueCode> Queue<C> {
         let packet = Packet { handle: *number, ..Packet::default() };
         let slot = match &mut self.levels[..] {
             [line] if line.shape.is_ring => {
-                let slot = packets.place_behind(line.nodes.head_mut(0));
-                packets.fill(slot, &packet, 0, &[]);
+                let slot = packets.next_ring_slot(line.nodes.head_mut(0));
+                packets.write_packet(slot, &packet, 0, &[]);
                 packets.append_to_ring(line.nodes.head_mut(0));
                 slot
             }
@@ -295,9 +302,9 @@ impl<C: QueueCode> Queue<C> {
         let mut inside = partition;
         for level in self.levels.iter_mut().rev() {
             let node = level.shape.node_of(inside);
-            count(level.nodes.head_mut(node), len);
+            add_packet(level.nodes.head_mut(node), len);
             if !level.shape.is_one {
-                count(level.partitions.head_mut(inside), len);
+                add_packet(level.partitions.head_mut(inside), len);
             }
             inside = node;
         }
@@ -320,9 +327,9 @@ impl<C: QueueCode> Queue<C> {
         is_held: bool,
     ) -> Result<(), &'static str> {
         let [at, node, ids @ ..] = numbers else { return Err(LENGTH) };
-        let (at, node) = self.node_named(*at, *node)?;
+        let (at, node) = self.find_node(*at, *node)?;
         for id in ids {
-            let (_, partition) = self.partition_named(at as u64, *id)?;
+            let (_, partition) = self.find_partition(at as u64, *id)?;
             let level = &mut self.levels[at];
             if level.shape.is_one || level.shape.node_of(partition) != node {
                 return Err("a partition is of another node");
@@ -345,18 +352,20 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
+    /// Restores which nodes have started their timers.
     fn restore_started(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [at, nodes @ ..] = numbers else { return Err(LENGTH) };
         for node in nodes {
-            let (at, node) = self.node_named(*at, *node)?;
+            let (at, node) = self.find_node(*at, *node)?;
             self.levels[at].is_started[node as usize] = true;
         }
         Ok(())
     }
 
+    /// Restores a running timer.
     fn restore_timer(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
         let [due, at, node, nth] = *numbers else { return Err(LENGTH) };
-        let (at, node) = self.node_named(at, node)?;
+        let (at, node) = self.find_node(at, node)?;
         if nth >= self.shared.program.levels[at].handlers.every.len() as u64 {
             return Err("there is no such timer");
         }
@@ -367,7 +376,8 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
-    fn node_named(&self, at: u64, node: u64) -> Result<(usize, u32), &'static str> {
+    /// Checks that a level has a node, and returns both.
+    fn find_node(&self, at: u64, node: u64) -> Result<(usize, u32), &'static str> {
         let level =
             usize::try_from(at).ok().and_then(|at| self.levels.get(at)).ok_or("there is no such level")?;
         match node < level.is_started.len() as u64 {
@@ -376,7 +386,8 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    fn partition_named(&self, at: u64, partition: u64) -> Result<(usize, u32), &'static str> {
+    /// Checks that a level has a partition, and returns both.
+    fn find_partition(&self, at: u64, partition: u64) -> Result<(usize, u32), &'static str> {
         let level =
             usize::try_from(at).ok().and_then(|at| self.levels.get(at)).ok_or("there is no such level")?;
         match partition < u64::from(level.n_partitions()) {

@@ -31,7 +31,7 @@ impl Tally {
         other.lines.iter().for_each(|line| line.add_to(&mut self.lines));
     }
 
-    /// As above, without the lines.
+    /// Adds the counts of another tally, without its lines.
     fn count(&mut self, other: &Self) {
         self.waits.merge(&other.waits);
         self.dropped += other.dropped;
@@ -69,7 +69,7 @@ pub struct LineTotal {
 const LINES_MAX: usize = 256;
 
 impl LineTotal {
-    /// The totals of a queue; `versions` has one entry per level.
+    /// Returns the totals of a queue; `versions` has one entry per level.
     fn of(program: &QueueProgram, versions: &[u64], lines: &[LineCount]) -> Vec<Self> {
         let total = |line: &LineCount| Self {
             queue: program.levels[usize::from(line.level)].name.clone(),
@@ -118,10 +118,10 @@ pub(crate) struct LineTotals {
 }
 
 impl LineTotals {
-    /// The totals of a first queue.
+    /// Creates the totals of a first queue.
     pub(crate) fn new(program: &QueueProgram, written: &ProgramText) -> Self {
         let mut lines = Self { earlier: Vec::new(), texts: Vec::new(), versions: Vec::new() };
-        lines.begin(program, written);
+        lines.set_program(program, written);
         lines
     }
 
@@ -133,10 +133,11 @@ impl LineTotals {
         written: &ProgramText,
     ) {
         self.earlier = self.totals(before);
-        self.begin(program, written);
+        self.set_program(program, written);
     }
 
-    fn begin(&mut self, program: &QueueProgram, written: &ProgramText) {
+    /// Sets the version of each level: the known one if its text is unchanged.
+    fn set_program(&mut self, program: &QueueProgram, written: &ProgramText) {
         let version = |(at, level): (usize, &weft_ir::queue::Level)| {
             let text = written.texts.get(at).copied().unwrap_or_default();
             let known = self.texts.iter().find(|known| (known.0.as_str(), known.1) == (&level.name, text));
@@ -185,9 +186,9 @@ pub struct WaitHistogram {
 }
 
 impl WaitHistogram {
-    /// Records one packet.
+    /// Records the waiting time of one packet.
     pub fn note(&mut self, ns: u64) {
-        let class = Self::class(ns);
+        let class = Self::class_of(ns);
         if self.counts.len() <= class {
             self.counts.resize(class + 1, 0);
         }
@@ -213,15 +214,16 @@ impl WaitHistogram {
         for (class, count) in self.counts.iter().enumerate() {
             let count = u64::from(*count);
             if before + count >= wanted {
-                let start = class.checked_sub(1).map_or(0, Self::end);
+                let start = class.checked_sub(1).map_or(0, Self::class_end);
                 let part = (wanted - before) as f64 / count as f64;
-                return start + ((Self::end(class) - start) as f64 * part) as u64;
+                return start + ((Self::class_end(class) - start) as f64 * part) as u64;
             }
             before += count;
         }
         0
     }
 
+    /// Adds the counts of another histogram.
     fn merge(&mut self, other: &Self) {
         let len = self.counts.len().max(other.counts.len());
         self.counts.resize(len, 0);
@@ -231,7 +233,8 @@ impl WaitHistogram {
         self.n += other.n;
     }
 
-    fn class(ns: u64) -> usize {
+    /// Returns the class of a time.
+    fn class_of(ns: u64) -> usize {
         let units = ns >> UNIT_BITS;
         if units < LINEAR {
             return units as usize;
@@ -241,8 +244,8 @@ impl WaitHistogram {
         (class as usize).min(CLASSES - 1)
     }
 
-    /// The upper bound of a class.
-    fn end(class: usize) -> u64 {
+    /// Returns the upper bound of a class, in nanoseconds.
+    fn class_end(class: usize) -> u64 {
         let class = class as u64;
         let doublings = (class / LINEAR).saturating_sub(1);
         (class - doublings * LINEAR + 1) << doublings << UNIT_BITS
@@ -253,7 +256,7 @@ impl WaitHistogram {
 pub(super) type Watched = FxHashMap<(u8, u32), Tally>;
 
 /// The tally of a partition, if there is room for one.
-fn of(watched: &mut Watched, level: u8, partition: u32) -> Option<&mut Tally> {
+fn tally_of(watched: &mut Watched, level: u8, partition: u32) -> Option<&mut Tally> {
     let is_full = watched.len() >= WATCHED_MAX && !watched.contains_key(&(level, partition));
     (!is_full).then(|| watched.entry((level, partition)).or_default())
 }
@@ -286,10 +289,11 @@ impl<C> Shared<C> {
         let line = LineCount { level: at as u8, line, verdict, packets: 1 };
         line.add_to(&mut self.lines);
         let Some(watched) = &mut self.watched else { return };
-        if let Some(tally) = whose.by.and_then(|partition| of(watched, at as u8, partition)) {
+        if let Some(tally) = whose.by.and_then(|partition| tally_of(watched, at as u8, partition)) {
             line.add_to(&mut tally.lines);
         }
-        if let Some(tally) = whose.of.and_then(|(level, partition)| of(watched, level as u8, partition)) {
+        if let Some(tally) = whose.of.and_then(|(level, partition)| tally_of(watched, level as u8, partition))
+        {
             *(if verdict == Verdict::Mark { &mut tally.marked } else { &mut tally.dropped }) += 1;
         }
     }
@@ -305,7 +309,7 @@ impl<C: QueueCode> Queue<C> {
     pub fn record_sent(&mut self, sent: &Sent, now_ns: u64) {
         let leaf = self.levels.len() - 1;
         if let Some(watched) = &mut self.shared.watched
-            && let Some(tally) = of(watched, leaf as u8, self.shared.left)
+            && let Some(tally) = tally_of(watched, leaf as u8, self.shared.left)
         {
             tally.waits.note(now_ns.saturating_sub(sent.arrived_ns));
         }
@@ -324,7 +328,7 @@ impl<C: QueueCode> Queue<C> {
         self.shared.counts.sent -= 1;
         self.shared.counts.dropped_device += 1;
         if let Some(watched) = &mut self.shared.watched
-            && let Some(tally) = of(watched, leaf as u8, self.shared.left)
+            && let Some(tally) = tally_of(watched, leaf as u8, self.shared.left)
         {
             tally.dropped += 1;
         }
@@ -336,18 +340,19 @@ impl<C: QueueCode> Queue<C> {
         self.levels.iter().flat_map(|level| self.partitions_of(level, at_most)).collect()
     }
 
+    /// Returns up to `at_most` partitions of a level, those in use first, with their state and tally.
     fn partitions_of(&self, level: &Level, at_most: usize) -> Vec<PartitionState> {
         let at = level.shape.at;
         let is_all = at == 0 && level.shape.is_one;
         let in_use = (0..level.n_partitions()).filter(|nth| is_all || level.is_in_use(*nth));
         let mut listed: BTreeSet<u32> = in_use.take(at_most).collect();
-        let with_tally: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.above(of, at)).collect();
+        let with_tally: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.ancestor(of, at)).collect();
         let n_more = at_most - listed.len();
         let more: Vec<u32> = with_tally.difference(&listed).copied().take(n_more).collect();
         listed.extend(more);
         let mut tallies: BTreeMap<u32, Tally> = BTreeMap::new();
         for (of, tally) in self.tallies() {
-            let Some(partition) = self.above(of, at).filter(|partition| listed.contains(partition)) else {
+            let Some(partition) = self.ancestor(of, at).filter(|partition| listed.contains(partition)) else {
                 continue;
             };
             let own = tallies.entry(partition).or_default();
@@ -366,8 +371,9 @@ impl<C: QueueCode> Queue<C> {
         self.shared.watched.iter().flatten().map(|(of, tally)| (*of, tally))
     }
 
-    /// The partition of a level that contains a partition of a level below.
-    fn above(&self, (level, mut partition): (u8, u32), at: usize) -> Option<u32> {
+    /// Returns the partition of level `at` that contains a partition of a level below, or is it. None for a level
+    /// above.
+    fn ancestor(&self, (level, mut partition): (u8, u32), at: usize) -> Option<u32> {
         let level = usize::from(level);
         for inner in self.levels.get(at + 1..=level)?.iter().rev() {
             partition = inner.shape.node_of(partition);
@@ -377,6 +383,7 @@ impl<C: QueueCode> Queue<C> {
 }
 
 impl Level {
+    /// Returns the state of a partition, with its tally.
     fn state(&self, nth: u32, now_ns: u64, tally: Tally) -> PartitionState {
         let head = if self.shape.is_one { self.nodes.head(nth) } else { self.partitions.head(nth) };
         let waits = head[kept::PLACE];
@@ -420,10 +427,10 @@ mod tests {
     fn wait_classes_are_contiguous() {
         let mut before = 0;
         for class in 0..CLASSES {
-            let end = WaitHistogram::end(class);
+            let end = WaitHistogram::class_end(class);
             assert!(end > before, "class {class}");
             assert_eq!(
-                (WaitHistogram::class(before), WaitHistogram::class(end - 1)),
+                (WaitHistogram::class_of(before), WaitHistogram::class_of(end - 1)),
                 (class, class),
                 "{before} to {end}"
             );

@@ -1,4 +1,4 @@
-//! Actions and verdicts of elements take effect on calls (DESIGN 2.3, "Actions and verdicts").
+//! Actions and verdicts of elements take effect on calls (`docs/src/concepts/effects.md`, "What a handler does").
 
 use crate::support::*;
 use weft_sim::Answer;

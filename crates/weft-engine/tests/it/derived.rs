@@ -1,4 +1,4 @@
-//! Derived values: those of the message as it is at its position in the chain (DESIGN 2.3).
+//! Derived values: those of the message as it is at its position in the chain.
 
 use crate::support::*;
 use weft_core::Interval;

@@ -12,7 +12,7 @@
 
 use super::interface::LinkState;
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut_to_segments};
 use core::ffi::c_int;
 use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
@@ -204,7 +204,7 @@ impl PacketSocket {
 
     /// Appends the packet of a slot to `out`, unless it is not for us, which is counted where necessary. `Err`: there
     /// is no buffer for it.
-    fn take(
+    fn take_packet(
         &mut self,
         pool: &mut Pool,
         slot: &RingPacket,
@@ -246,7 +246,7 @@ impl PacketSocket {
     }
 
     /// Splits a packet longer than the IP length field allows, and appends the pieces to `out`, as
-    /// [`PacketSocket::take`].
+    /// [`PacketSocket::take_packet`].
     fn segment_oversized(
         &mut self,
         pool: &mut Pool,
@@ -273,7 +273,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// The remaining offloads of a packet for us. Others are counted.
+    /// Accepts a packet for us: returns its remaining offloads. None for other packets, which are counted.
     fn accept_packet(&mut self, pool: &Pool, slot: &RingPacket) -> Option<Offload> {
         if slot.is_outgoing {
             return None;
@@ -305,7 +305,7 @@ impl PacketSocket {
         since: Option<Instant>,
     ) -> DropAction {
         if frames[at].meta.offload.gso.is_some() {
-            return match cut(pool, frames, at, self.link) {
+            return match cut_to_segments(pool, frames, at, self.link) {
                 Ok(()) => DropAction::Cut,
                 Err(SegmentError::NoBuffer) => DropAction::Wait,
                 Err(SegmentError::Malformed) => DropAction::GiveUp,
@@ -329,7 +329,7 @@ impl PacketSocket {
     }
 
     /// Clears the drop state after packets were sent.
-    fn note_sent(&mut self, frames: &[Frame]) {
+    fn count_sent(&mut self, frames: &[Frame]) {
         self.counters.sent += frames.len() as u64;
         self.counters.sent_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         // An unsegmented packet may be longer than the device can carry.
@@ -377,7 +377,7 @@ impl Device for PacketSocket {
                 break;
             }
             let first = out.len();
-            if self.take(pool, &slot, now, out).is_err() {
+            if self.take_packet(pool, &slot, now, out).is_err() {
                 self.is_starved = true;
                 break;
             }
@@ -404,7 +404,7 @@ impl Device for PacketSocket {
             let dropped_since = self.dropped_since.take();
             match send_batch(&self.socket, pool, batch) {
                 Ok(n) => {
-                    self.note_sent(&batch[..n]);
+                    self.count_sent(&batch[..n]);
                     done += n;
                 }
                 Err(error) => match error.raw_os_error() {
@@ -460,7 +460,8 @@ impl Device for PacketSocket {
 }
 
 impl Ring {
-    /// The next packet, if there is one.
+    /// Returns the packet in the current slot of the ring, without releasing the slot. None if the kernel has not
+    /// filled it.
     fn peek(&self) -> Option<RingPacket> {
         let at = Self::at(self.next);
         let status = self.status().load(Ordering::Acquire);
@@ -508,7 +509,7 @@ impl Ring {
         slot / BLOCK_SLOTS * BLOCK_BYTES + slot % BLOCK_SLOTS * SLOT_BYTES
     }
 
-    /// The status word of the current slot.
+    /// Returns the status word of the current slot.
     fn status(&self) -> &AtomicU32 {
         let at = Self::at(self.next) + offset_of!(libc::tpacket2_hdr, tp_status);
         // SAFETY: it lies in the mapping, which lives as long as `self`. Blocks begin on pages and slots have a
@@ -555,6 +556,7 @@ unsafe impl FromRing for [u8; VIRTIO_HEADER_BYTES] {}
 // SAFETY: as above.
 unsafe impl FromRing for libc::tpacket2_hdr {}
 
+/// Binds a socket to an interface by index, for all protocols.
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -564,7 +566,7 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     sys::bind(socket, &address)
 }
 
-/// The link type of the interface that a socket is bound to.
+/// Returns the link type of the interface that a socket is bound to.
 fn link_of(socket: &OwnedFd) -> io::Result<Link> {
     match address_of(socket)?.sll_hatype {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(Link::Ethernet),
@@ -581,7 +583,7 @@ fn is_gone(socket: &OwnedFd) -> bool {
     address_of(socket).is_ok_and(|address| address.sll_ifindex <= 0)
 }
 
-/// The address that a socket is bound to.
+/// Returns the address that a socket is bound to.
 fn address_of(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
     let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
     let mut length = size_of::<libc::sockaddr_ll>() as u32;
@@ -619,7 +621,7 @@ fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usi
     sys::check(sent).map(|n| n as usize)
 }
 
-/// The pending error of a socket: the interface is gone or down. Down is temporary: it may come up again.
+/// Takes the pending error of a socket. True: the interface is down, and may come up again. `Err`: it is gone.
 fn take_socket_error(socket: &OwnedFd) -> io::Result<bool> {
     match sys::socket_error(socket)? {
         0 => Ok(false),

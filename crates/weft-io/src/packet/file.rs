@@ -44,13 +44,13 @@ pub struct FileSource {
     piece: Vec<u8>,
     reader: Reader,
     link: Link,
-    /// The link type of the file's first packet; None: the file is truncated before it.
+    /// The link type of the file's first packet; None if the file ends before its first packet.
     link_type: Option<LinkType>,
     place: QueueId,
     pace: Pace,
     /// When the first packet was captured, and when it was delivered.
     begin: Option<(Time, Time)>,
-    /// The time of the previous packet: the time of one without.
+    /// The timestamp of the previous packet; used for packets without a timestamp.
     last: Time,
     /// A packet that was read and is not yet due.
     waiting: Option<PendingPacket>,
@@ -166,7 +166,7 @@ impl FileSource {
         (self.reader.position(), self.total)
     }
 
-    /// The link type of the file's first packet; None: the file is truncated before it.
+    /// The link type of the file's first packet; None if the file ends before its first packet.
     pub fn link_type(&self) -> Option<LinkType> {
         self.link_type
     }
@@ -188,7 +188,7 @@ impl FileSource {
 
     /// Reads the first packet to learn the file's link type.
     fn read_first(&mut self) -> io::Result<()> {
-        while self.waiting.is_none() && self.fill()? {
+        while self.waiting.is_none() && self.read_piece()? {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
             self.link_type = Some(check_link_type(record.link)?);
             let at = record.at.unwrap_or_default();
@@ -217,8 +217,8 @@ impl FileSource {
         Ok(())
     }
 
-    /// Passes the next piece to the reader; returns false at the end.
-    fn fill(&mut self) -> io::Result<bool> {
+    /// Reads the next piece of the file into the reader; returns false at the end.
+    fn read_piece(&mut self) -> io::Result<bool> {
         loop {
             self.counters.syscalls += 1;
             match self.input.read(&mut self.piece) {
@@ -238,8 +238,8 @@ impl FileSource {
         Some(given + (at - captured))
     }
 
-    /// The next packet, if it is due and there is a buffer for it.
-    fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
+    /// Returns the next packet, if it is due and there is a buffer for it.
+    fn next_frame(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
             self.is_starved = lacks_buffers(pool, pool.packet_max());
             if self.is_starved {
@@ -250,11 +250,11 @@ impl FileSource {
                     return Ok(None);
                 }
                 let waiting = self.waiting.take().expect("a packet is waiting");
-                let Some(frame) = self.frame(pool, &waiting, now) else { continue };
+                let Some(frame) = self.copy_to_frame(pool, &waiting, now) else { continue };
                 return Ok(Some(frame));
             }
             let Some(record) = self.reader.next().map_err(invalid)? else {
-                if self.fill()? {
+                if self.read_piece()? {
                     continue;
                 }
                 self.reader.finish().map_err(invalid)?;
@@ -268,17 +268,17 @@ impl FileSource {
                 self.counters.refused_in += 1;
                 continue;
             };
-            if self.pace == Pace::Full && fits(pool, bytes.len()) {
+            if self.pace == Pace::Full && fits_buffer(pool, bytes.len()) {
                 let frame = pool.take_filled(&bytes).expect("a free buffer was found");
                 self.last = at;
-                return Ok(Some(self.described(pool, frame, cut, at)));
+                return Ok(Some(self.add_metadata(pool, frame, cut, at)));
             }
             self.waiting = Some(PendingPacket { at, bytes: bytes.into_owned(), cut });
         }
     }
 
-    /// Sets a frame's metadata, and counts it.
-    fn described(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
+    /// Sets a frame's metadata, completes or reports its missing checksums and lengths, and counts the frame.
+    fn add_metadata(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
         let (is_ip, bytes) = (self.link == Link::Ip, pool.bytes_mut(&frame));
         let offload = match (cut, self.trusts_checksums) {
             (0, true) => offloaded::finish(bytes, is_ip),
@@ -298,18 +298,18 @@ impl FileSource {
         frame
     }
 
-    /// A frame for a due packet. `None`, and counted: no buffer of the pool would ever hold it.
-    fn frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
+    /// Copies a due packet to a frame. None, and counted, if no buffer of the pool would ever hold it.
+    fn copy_to_frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
         let PendingPacket { at, bytes, cut } = waiting;
         self.begin.get_or_insert((*at, now));
         self.last = *at;
-        if !fits(pool, bytes.len()) {
+        if !fits_buffer(pool, bytes.len()) {
             self.counters.refused_in += 1;
             return None;
         }
         let frame = pool.take_filled(bytes)?;
         let arrived = if self.pace == Pace::Full { *at } else { now };
-        Some(self.described(pool, frame, *cut, arrived))
+        Some(self.add_metadata(pool, frame, *cut, arrived))
     }
 }
 
@@ -335,7 +335,7 @@ impl Device for FileSource {
             }
         }
         for n in 0..BATCH_MAX {
-            match self.next(pool, now) {
+            match self.next_frame(pool, now) {
                 Ok(Some(frame)) => out.push(frame),
                 Ok(None) => return Ok(n),
                 // Return complete packets first.
@@ -415,10 +415,11 @@ impl FileSink {
             Err(_) => self.counters.refused_out += 1,
         }
         pool.give(frame);
-        if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.drain() }
+        if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.write_buffer() }
     }
 
-    fn drain(&mut self) -> io::Result<()> {
+    /// Writes the buffered packets to the file and empties the buffer.
+    fn write_buffer(&mut self) -> io::Result<()> {
         self.counters.syscalls += 1;
         // A failed write is not retried: a file with a piece twice is worse than a short one.
         let written = self.output.write_all(&self.buffer);
@@ -452,7 +453,7 @@ impl Device for FileSink {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.drain()?;
+        self.write_buffer()?;
         self.output.flush()
     }
 
@@ -499,7 +500,7 @@ fn cut_of(record: &Record<'_>) -> u32 {
     record.original_length.saturating_sub(record.bytes.len() as u32)
 }
 
-/// A packet's bytes on a port of this link; `None`: it is of another protocol.
+/// Returns a packet's bytes as they are on a port of this link. None if the packet is of another protocol.
 fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     if record.link == LinkType::ETHERNET && link == Link::Ethernet {
         return Some(record.bytes.into());
@@ -513,7 +514,7 @@ fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
 }
 
 /// Whether a buffer of the pool can hold this many bytes.
-fn fits(pool: &Pool, bytes: usize) -> bool {
+fn fits_buffer(pool: &Pool, bytes: usize) -> bool {
     bytes <= pool.packet_max()
 }
 

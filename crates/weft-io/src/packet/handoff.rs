@@ -60,7 +60,7 @@ impl Doorbell {
         Self { is_asleep: AtomicBool::new(false), wake }
     }
 
-    /// Called after a handoff.
+    /// Wakes the worker that takes the frames, if it sleeps. Call this after a handoff.
     pub(super) fn ring(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             self.wake();
@@ -152,7 +152,7 @@ impl HandoffBatch {
         self.frame < self.held.frames.len()
     }
 
-    /// The next frame, in a buffer of this pool. None: there is no frame, or no free buffer.
+    /// Copies the next frame to a buffer of this pool. None: there is no frame, or no free buffer.
     pub(super) fn next(&mut self, pool: &mut Pool) -> Option<Frame> {
         let (meta, length) = *self.held.frames.get(self.frame)?;
         let mut frame = pool.take_filled(&self.held.bytes[self.byte..][..length])?;

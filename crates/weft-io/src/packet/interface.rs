@@ -28,6 +28,7 @@ impl Feature {
     pub const ALL: [Self; 4] =
         [Self::TransmitChecksum, Self::TcpSegmentation, Self::Segmentation, Self::ReceiveMerging];
 
+    /// Returns the ethtool command that sets this feature. The number of the command that reads it is one less.
     fn command(self) -> u32 {
         match self {
             Self::TransmitChecksum => 0x17,
@@ -180,6 +181,7 @@ impl LinkState {
         (kind == libc::ARPHRD_ETHER).then_some(address)
     }
 
+    /// Whether the interface has all of these flags. False if they cannot be read.
     fn has(&self, wanted: c_int) -> bool {
         let mut flags = InterfaceRequest::Flags(0);
         let asked = sys::interface_ioctl(&self.socket, libc::SIOCGIFFLAGS, &self.name, &mut flags);

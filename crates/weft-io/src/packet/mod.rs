@@ -146,7 +146,7 @@ pub struct QueueId {
 }
 
 impl QueueId {
-    /// Metadata of a packet of this length that arrived here. Counts the packet.
+    /// Returns the metadata of a packet of this length that arrived at this queue, and counts the packet.
     fn received(
         self,
         counters: &mut DeviceCounters,
@@ -220,7 +220,12 @@ fn lacks_buffers(pool: &Pool, packet_max: usize) -> bool {
 }
 
 /// Replaces a packet by its segments, for a device that cannot segment it.
-fn cut(pool: &mut Pool, frames: &mut Vec<Frame>, at: usize, link: Link) -> Result<(), SegmentError> {
+fn cut_to_segments(
+    pool: &mut Pool,
+    frames: &mut Vec<Frame>,
+    at: usize,
+    link: Link,
+) -> Result<(), SegmentError> {
     let network = match link {
         Link::Ethernet => network_at(pool.bytes(&frames[at])).ok_or(SegmentError::Malformed)?,
         Link::Ip => 0,

@@ -1,4 +1,4 @@
-//! Network namespaces of the interfaces of ports.
+//! Opens and creates the network namespaces of ports, and runs code in them.
 
 #![expect(unsafe_code, reason = "the standard library cannot move a thread to another namespace")]
 
@@ -56,7 +56,7 @@ impl Namespace {
             interface::set_up("lo", true)?;
             Ok(Self { name: NAME.to_owned(), file })
         };
-        on_a_thread(make)
+        run_on_thread(make)
     }
 
     /// Moves the whole process into a new user namespace and network namespace, where it may create interfaces and
@@ -93,7 +93,7 @@ impl Namespace {
     /// # Errors
     /// Permission to enter it is denied (`CAP_SYS_ADMIN`).
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, OpenError> {
-        on_a_thread(|| {
+        run_on_thread(|| {
             // SAFETY: the descriptor is open, and the call moves only this thread, which ends here.
             if unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
                 let error = io::Error::last_os_error();
@@ -110,7 +110,8 @@ impl AsFd for Namespace {
     }
 }
 
-fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+/// Runs a function on a new thread and returns its result; a panic continues here.
+fn run_on_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

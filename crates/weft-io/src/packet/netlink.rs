@@ -26,7 +26,7 @@ pub(super) enum Request {
 pub(super) struct Message(Vec<u8>);
 
 impl Message {
-    /// A request with its fixed header.
+    /// Creates a request with its fixed header.
     pub(super) fn new(request: Request, fixed: &[u8]) -> Self {
         const CREATE_AND_EXCLUSIVE: u16 = 0x400 | 0x200;
         let (kind, flags) = match request {
@@ -94,21 +94,21 @@ impl Message {
     }
 }
 
-/// The header of a link request, for an interface by index; 0: by name.
+/// Returns the header of a link request, for an interface by index; 0: by name.
 pub(super) fn link(index: u32) -> [u8; 16] {
     let mut fixed = [0; 16];
     fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     fixed
 }
 
-/// The header of an address request.
+/// Returns the header of an address request.
 pub(super) fn address(is_v6: bool, prefix: u8, index: u32) -> [u8; 8] {
     let family = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
     let [a, b, c, d] = index.to_ne_bytes();
     [family as u8, prefix, 0, 0, a, b, c, d]
 }
 
-/// The header of a request for a default route through an interface.
+/// Returns the header of a request for a default route through an interface.
 pub(super) fn route_by_interface(is_v6: bool) -> [u8; 12] {
     const TABLE_MAIN: u8 = 254;
     const PROTOCOL_BOOT: u8 = 3;

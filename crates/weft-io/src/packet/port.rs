@@ -1,4 +1,4 @@
-//! Ports as a program declares them, and their devices.
+//! Describes ports as a program declares them, and opens their devices.
 
 use super::afpacket::{self, PacketSocket};
 use super::file::{FileSink, FileSource, Pace};
@@ -239,6 +239,8 @@ pub(super) fn reopen(config: &PortConfig, at: u16, workers: u16) -> Result<Vec<B
     }
 }
 
+/// Opens the devices of a port: one per queue. `is_tried_once`: does not wait for a queue that another socket is
+/// about to release.
 fn open(
     config: &PortConfig,
     port: u16,

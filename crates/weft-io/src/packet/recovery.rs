@@ -51,7 +51,7 @@ impl Recovery {
 
     /// Reports that the device is lost; the first report sets the reason. Returns the current turn. The worker must
     /// still [close](Self::close) its queues.
-    pub(super) fn note_lost(&self, why: String) -> u32 {
+    pub(super) fn report_lost(&self, why: String) -> u32 {
         let mut held = self.lock();
         if is_there(self.turn()) {
             *held = RecoveryState { why, n_open: self.doorbells.len(), assigned: Vec::new() };

@@ -70,6 +70,7 @@ impl Mapping {
         self.length
     }
 
+    /// Maps memory of a descriptor for reading and writing.
     fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
@@ -158,7 +159,8 @@ pub(super) fn receive(fd: &OwnedFd, pieces: [&mut [u8]; 2]) -> io::Result<usize>
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// An `ioctl` on an interface by name. Input and output are in `request`.
+/// Calls an `ioctl` on an interface by name. Input and output are in `request`. Returns the name, as the kernel
+/// completes it.
 pub(super) fn interface_ioctl(
     fd: &impl AsFd,
     operation: c_ulong,
@@ -280,7 +282,7 @@ impl EthtoolChannels {
     }
 }
 
-/// An `ioctl` with an integer argument.
+/// Calls an `ioctl` with an integer argument.
 pub(super) fn number_ioctl(fd: &impl AsFd, operation: c_ulong, number: c_ulong) -> io::Result<()> {
     // SAFETY: the operation takes an integer, no memory.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, number) })?;
@@ -293,7 +295,7 @@ pub(super) fn set_timer_slack(nanos: c_ulong) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos) };
 }
 
-/// The index of an interface.
+/// Returns the index of an interface.
 pub(super) fn interface_index(name: &str) -> io::Result<u32> {
     let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the name ends with a zero.
@@ -308,7 +310,7 @@ pub(super) fn check(returned: c_int) -> io::Result<c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-/// As [`fail`], with a remedy for the case that the kernel only reports an invalid argument.
+/// Builds the error of [`fail`], with a remedy for the case that the kernel only reports an invalid argument.
 pub(super) fn fail_or(
     name: &str,
     doing: &'static str,
@@ -320,7 +322,7 @@ pub(super) fn fail_or(
     OpenError { help: failed.help.or(is_invalid.then_some(if_invalid)), ..failed }
 }
 
-/// The error of a device, with a remedy.
+/// Builds the error of a device, with a remedy.
 pub(super) fn fail(name: &str, doing: &'static str, error: io::Error) -> OpenError {
     let help = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {

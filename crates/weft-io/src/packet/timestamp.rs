@@ -57,7 +57,7 @@ impl TimestampedSocket {
     }
 }
 
-/// The timestamp of a received datagram.
+/// Returns the timestamp of a received datagram.
 fn stamp(message: &libc::msghdr) -> Option<Time> {
     // SAFETY: the kernel has filled in the message, whose control buffer is alive; the header lies in it or is null.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;

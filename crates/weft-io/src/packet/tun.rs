@@ -58,6 +58,8 @@ impl Tun {
         Ok(opened)
     }
 
+    /// Opens one queue of a device, and enables the offloads that the kernel has. `has_others`: the device has
+    /// several queues.
     fn open_queue(name: &str, link: Link, place: QueueId, has_others: bool) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);

@@ -179,7 +179,7 @@ pub(super) struct Port {
 }
 
 impl Worker {
-    /// A worker that runs `plan`. It allocates its own pool, so that the memory is on its NUMA node.
+    /// Creates a worker that runs `plan`. It allocates its own pool, so that the memory is on its NUMA node.
     ///
     /// # Errors
     /// A device has failed.
@@ -237,7 +237,7 @@ impl Worker {
             }
             self.send_rows(now, false);
             if !self.read_mail()? {
-                return self.finish();
+                return self.send_remaining();
             }
             if moved > 0 {
                 (idle_since, looks_since) = (None, None);
@@ -248,7 +248,7 @@ impl Worker {
             let idle = *idle_since.get_or_insert(now);
             if mem::take(&mut burst) >= BURST_MIN && self.coalesce > Interval::ZERO {
                 self.flush()?;
-                self.rest(now);
+                self.sleep_to_coalesce(now);
                 continue;
             }
             if now - *looks_since.get_or_insert(now) < self.spin.window(0) {
@@ -257,7 +257,7 @@ impl Worker {
             }
             self.flush()?;
             self.sleep();
-            self.spin.note_slept(clock::now() - idle);
+            self.spin.record_sleep(clock::now() - idle);
             (idle_since, looks_since) = (None, None);
         }
     }
@@ -287,7 +287,7 @@ impl Worker {
                 }
                 if !self.batch.is_empty() {
                     moved += self.batch.len();
-                    if from.hold(&mut self.batch, &mut self.pool, now) {
+                    if from.enqueue_on_ingress(&mut self.batch, &mut self.pool, now) {
                         continue;
                     }
                     self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
@@ -317,7 +317,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Owner only: processes frames from other workers; returns their number.
+    /// Processes frames from other workers; returns their number. Only the owner of a port does that.
     fn receive_handoffs(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
@@ -339,7 +339,7 @@ impl Worker {
             }
             moved += self.batch.len();
             // The link may have been removed in the meantime.
-            if !self.batch.is_empty() && !at.hold(&mut self.batch, &mut self.pool, now) {
+            if !self.batch.is_empty() && !at.enqueue_on_ingress(&mut self.batch, &mut self.pool, now) {
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
                 self.send_outputs()?;
             }
@@ -411,7 +411,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Reports to the engine which ports of groups have a carrier.
+    /// Reports to the engine which ports of groups have a carrier, and schedules the next check.
     fn poll_links(&mut self, now: Time) {
         let plan = Arc::clone(self.engine.plan());
         for member in plan.groups.iter().flat_map(|group| &group.members) {
@@ -447,8 +447,9 @@ impl Worker {
         self.ports.iter().any(|port| !port.waiting.is_empty())
     }
 
-    /// Sleeps a moment, so that more frames arrive together.
-    fn rest(&mut self, now: Time) {
+    /// Sleeps for the coalescing interval, or until the next timeout if that is sooner, so that more frames arrive
+    /// together.
+    fn sleep_to_coalesce(&mut self, now: Time) {
         let until = self.wakeup_time(now).min(now + self.coalesce);
         if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
             std::thread::sleep(Duration::from_nanos(nanos));
@@ -487,7 +488,8 @@ impl Worker {
         self.channels.doorbell.set_awake();
     }
 
-    /// Fills `polls` with what can wake the worker; returns when it must wake even without an event.
+    /// Fills `polls` with the descriptors that can wake the worker; returns the time at which it must wake even
+    /// without an event.
     fn wakeup_time(&mut self, now: Time) -> Time {
         self.polls.clear();
         self.polls.push(libc::pollfd {
@@ -533,7 +535,7 @@ impl Worker {
         until
     }
 
-    /// Returns false on a request to stop.
+    /// Handles all mail. Returns false on a request to stop.
     fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
             match self.channels.mail.try_recv() {
@@ -593,7 +595,8 @@ impl Worker {
         links.into_iter().find(|link| link.plan().name == name)
     }
 
-    fn finish(mut self) -> Result<(), PortError> {
+    /// Sends what is left before the worker stops: handed-off frames, frames in links, buffered output and sink rows.
+    fn send_remaining(mut self) -> Result<(), PortError> {
         self.receive_handoffs(clock::now())?;
         self.run_links(clock::now())?;
         self.send()?;
@@ -602,6 +605,7 @@ impl Worker {
         Ok(())
     }
 
+    /// Sends the sink rows to the writer, if they are due or `is_last`. Counts them as lost if the writer is behind.
     fn send_rows(&mut self, now: Time, is_last: bool) {
         let n = self.engine.rows().len();
         if n == 0 {
@@ -627,14 +631,14 @@ fn enqueue_on(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
     }
 }
 
-/// The number of buffers for drivers and chains, and for frames in links.
+/// Computes the number of buffers for drivers and chains, and for frames in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
     let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + in_flight_max(link)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
 }
 
-/// Largest number of frames on the path of a link.
+/// Returns the largest number of frames on the path of a link.
 fn in_flight_max(link: &LinkPlan) -> u32 {
     /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two full-size frames.
     const FRAME_BYTES: u64 = 500;
@@ -653,7 +657,7 @@ fn in_flight_max(link: &LinkPlan) -> u32 {
 }
 
 impl Port {
-    /// A port with these of its queues.
+    /// Creates a worker's view of a port, with these of its queues.
     pub(super) fn new(
         config: PortConfig,
         queues: Vec<Box<dyn Device>>,
@@ -693,8 +697,8 @@ impl Port {
         [&self.egress, &self.ingress].into_iter().flatten().map(report).collect()
     }
 
-    /// Puts received frames into the ingress link. Returns false if there is none.
-    fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
+    /// Enqueues received frames on the ingress link, or hands them to its owner. Returns false if there is none.
+    fn enqueue_on_ingress(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
             frames.drain(..).for_each(|frame| enqueue_on(link, frame, pool, now));
             return true;
@@ -810,12 +814,12 @@ impl Port {
         if self.on_failure.is_none() {
             return Err(self.failed(error));
         }
-        let turn = self.recovery.note_lost(error.to_string());
+        let turn = self.recovery.report_lost(error.to_string());
         self.close(turn, now);
         Ok(())
     }
 
-    /// The device is down. Unless a link declares what to do, the frames are dropped, as the host would drop them.
+    /// Handles a device that is down: drops the waiting frames, as the host would, unless a link declares what to do.
     fn drop_or_hold(&mut self, pool: &mut Pool) {
         if self.on_failure.is_some() {
             // It may be up again: a socket reports once that it was down.
@@ -844,7 +848,8 @@ impl Port {
         self.is_cut_off() && self.on_failure == Some(OnFailure::Hold)
     }
 
-    /// Follows the other workers when a device is lost or recovered; the owner tries to open it again.
+    /// Follows the other workers of a port when its device is lost or recovered. The port's owner tries to open it
+    /// again.
     fn recover(&mut self, nth: u16, now: Time) {
         self.check_carrier(now);
         let turn = self.recovery.turn();
@@ -869,7 +874,7 @@ impl Port {
         let _ = self.recovery.open(&self.config, nth);
     }
 
-    /// Closes this worker's queues of a lost device.
+    /// Closes this worker's queues of a lost device, and keeps their counters.
     fn close(&mut self, turn: u32, now: Time) {
         // Keep the counters of the lost device.
         for mut device in self.queues.drain(..) {
@@ -884,6 +889,7 @@ impl Port {
         PortError { port: self.config.name.clone(), device: self.config.device.clone(), error }
     }
 
+    /// Returns the counters and the state of the port.
     fn report(&mut self) -> PortReport {
         let mut device = self.counted;
         self.queues.iter_mut().for_each(|queue| device.add(&queue.counters()));
@@ -1018,7 +1024,7 @@ mod tests {
         port.ingress = Some(fast_link());
         for _ in 0..200 {
             let mut frames = vec![pool.take_filled(&[0; 60]).expect("the pool has a buffer")];
-            assert!(port.hold(&mut frames, &mut pool, Time(0)));
+            assert!(port.enqueue_on_ingress(&mut frames, &mut pool, Time(0)));
         }
         assert_eq!(pool.free_small(), RESERVE);
         let counts = port.links()[0].stats.counts;

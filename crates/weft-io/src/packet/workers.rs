@@ -1,4 +1,4 @@
-//! The frame workers of a node behind one handle.
+//! Starts, updates and stops the frame workers of a node, behind one handle.
 
 use super::Device;
 use super::handoff::{Doorbell, PortHandoffs};
@@ -101,7 +101,7 @@ impl PacketWorkers {
         self.request(|done| Mail::ApplyCode { plan: Arc::clone(plan), done }).map(drop)
     }
 
-    /// The sum of their counters. None if a worker is gone.
+    /// Returns the sum of the workers' counters. None if a worker is gone.
     pub(crate) fn stats(&self) -> Option<PacketNodeStats> {
         let mut sum = PacketNodeStats::default();
         self.request(|to| Mail::Stats { to })?.into_iter().for_each(|stats| sum.merge(stats));
@@ -191,9 +191,10 @@ fn assign_queues(ports: Vec<OpenPort>, doorbells: &[&Arc<Doorbell>]) -> Vec<Vec<
     shares
 }
 
-/// The worker of a queue. The n-th queues of all ports have the same worker, because systems choose the queue by a hash
-/// of the flow that is equal for both directions, and for all ports with as many queues. Interfaces with one queue are
-/// distributed round-robin. Captures have the first worker, so that reading one and writing another needs no handoff.
+/// Returns the worker of a queue. The n-th queues of all ports have the same worker, because systems choose the queue
+/// by a hash of the flow that is equal for both directions, and for all ports with as many queues. Interfaces with
+/// one queue are distributed round-robin. Captures have the first worker, so that reading one and writing another
+/// needs no handoff.
 fn worker_of(config: &PortConfig, (port, queue): (usize, usize), n_queues: usize, n_workers: usize) -> usize {
     match n_queues {
         _ if config.driver.is_file() => 0,

@@ -1,4 +1,4 @@
-//! Ranks of few bits: one list per rank.
+//! A ranked container for ranks of few bits: one list per rank, and a bitmap of the lists that are not empty.
 
 use super::{NONE, RankSlots};
 use weft_ir::queue::RANK_BITS_MAX;
@@ -20,6 +20,7 @@ pub(in super::super) struct Buckets {
 const _: () = assert!(RANK_BITS_MAX <= 18);
 
 impl Buckets {
+    /// Creates empty lists for ranks of that many bits.
     pub(super) fn new(bits: u8) -> Self {
         let n = 1_usize << bits.min(RANK_BITS_MAX);
         let words = |n: usize| vec![0; n.div_ceil(64)].into_boxed_slice();
@@ -32,7 +33,7 @@ impl Buckets {
         rank.clamp(0, self.lists.len() as i64 - 1) as usize
     }
 
-    /// The first list that is not empty.
+    /// Returns the first list that is not empty.
     #[inline(always)]
     fn first(&self) -> Option<usize> {
         (self.top != 0).then(|| {
@@ -42,6 +43,7 @@ impl Buckets {
         })
     }
 
+    /// Returns the last list that is not empty.
     fn last(&self) -> Option<usize> {
         let highest = |word: u64| 63 - word.leading_zeros() as usize;
         (self.top != 0).then(|| {
@@ -66,6 +68,7 @@ impl Buckets {
         self.last().map(|list| pair(self.lists[list]).1)
     }
 
+    /// Appends an id to a list.
     #[inline(always)]
     pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         let word = &mut self.low[list / 64];
@@ -99,6 +102,7 @@ impl Buckets {
         places.set_links(first, (id, places.links(first).1));
     }
 
+    /// Removes an id from its list.
     #[inline(always)]
     pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         let (first, last) = pair(self.lists[list]);
@@ -117,14 +121,15 @@ impl Buckets {
         }
     }
 
-    /// Moves an id of a list behind the others.
-    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
+    /// Moves an id to the tail of its list.
+    pub(super) fn move_to_tail(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         if pair(self.lists[list]).1 != id {
             self.unlink(list, id, places);
             self.append(list, id, places);
         }
     }
 
+    /// Marks a list as empty in all levels of the bitmap.
     #[inline(always)]
     fn clear(&mut self, list: usize) {
         let word = &mut self.low[list / 64];
@@ -138,6 +143,7 @@ impl Buckets {
         }
     }
 
+    /// Removes the first id of the first list that is not empty.
     #[inline(always)]
     pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         let list = self.first()?;
@@ -150,8 +156,8 @@ impl Buckets {
         Some(first)
     }
 
-    /// All ids, first to last.
-    pub(super) fn each(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
+    /// Collects all ids, first to last.
+    pub(super) fn collect_ids(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
         for (nth, word) in self.low.iter().enumerate().filter(|(_, word)| **word != 0) {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
                 let (mut at, last) = pair(self.lists[nth * 64 + bit]);

@@ -1,4 +1,4 @@
-//! Entries: an id with its rank.
+//! Entries of a ranked container: an id with its rank and its position among equal ranks, comparable as one number.
 
 use super::super::packets::LINES_MAX;
 use core::cmp::Ordering;
@@ -52,7 +52,7 @@ impl Entry {
         u128::from(self.rank) << 64 | u128::from(self.came)
     }
 
-    /// The lesser of two. The branch predictor cannot foresee it, so there is no branch.
+    /// Returns the lesser of two entries. The branch predictor cannot foresee it, so there is no branch.
     #[inline(always)]
     pub(super) fn less(self, other: Self) -> Self {
         let is_other = other < self;
@@ -98,7 +98,7 @@ pub(super) fn first_of_last(entries: impl Iterator<Item = Entry> + Clone) -> Opt
     entries.filter(|known| known.rank == highest).min().map(Entry::id)
 }
 
-/// The ids of entries, first to last.
+/// Returns the ids of entries, first to last.
 pub(super) fn ids_in_order(entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = u32> {
     let mut entries: Vec<Entry> = entries.collect();
     entries.sort_unstable();

@@ -4,20 +4,20 @@
 //! step depends on the number of ids. Wider ranks use a [`Tournament`] if ids leave from anywhere or change their
 //! ranks, as partitions do. They use [`Runs`] if the first leaves, as packets do. The state per id is with its owner
 //! ([`RankSlots`]): packets have room for it in their words. Partitions of at most two ranks need only a word
-//! ([`Few`]).
+//! ([`TwoRanks`]).
 
 mod buckets;
 mod entry;
-mod few;
 mod runs;
 mod sort;
 mod tournament;
+mod two_ranks;
 
 use buckets::Buckets;
 use entry::Entry;
-pub(super) use few::Few;
 use runs::Runs;
 use tournament::Tournament;
+pub(super) use two_ranks::TwoRanks;
 use weft_ir::queue::layout::NONE;
 
 /// The container. The variants are matched at every turn.
@@ -45,7 +45,7 @@ pub(super) trait RankSlots {
 }
 
 impl Ranked {
-    /// A container for ranks of that many bits, or for all.
+    /// Creates a container for ranks of that many bits, or for all.
     pub(super) fn new(bits: Option<u8>) -> Self {
         match bits {
             Some(bits) => Self::Buckets(Buckets::new(bits)),
@@ -53,7 +53,7 @@ impl Ranked {
         }
     }
 
-    /// As above, for ids that mostly leave at the head.
+    /// Creates a container for ids that mostly leave at the head, as [`Ranked::new`].
     pub(super) fn popped(bits: Option<u8>) -> Self {
         if bits.is_some() { Self::new(bits) } else { Self::Runs(Runs::default()) }
     }
@@ -111,7 +111,7 @@ impl Ranked {
             Self::Buckets(buckets) => {
                 let (from, to) = (buckets.list(known), buckets.list(rank));
                 if from == to {
-                    buckets.put_last(to, id, places);
+                    buckets.move_to_tail(to, id, places);
                 } else {
                     buckets.unlink(from, id, places);
                     buckets.append(to, id, places);
@@ -123,7 +123,7 @@ impl Ranked {
         places.set_rank(id, rank);
     }
 
-    /// As above, if its position changes.
+    /// Moves an id behind those of its new rank, if its position changes.
     #[inline(always)]
     pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         if let Self::Tournament(tournament) = self {
@@ -145,7 +145,7 @@ impl Ranked {
             }
     }
 
-    /// The first id.
+    /// Returns the first id.
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<u32> {
         if let Self::Tournament(tournament) = self {
@@ -154,7 +154,7 @@ impl Ranked {
         self.peek()
     }
 
-    /// As above, without preparing a repeated call.
+    /// Returns the first id, without preparing a repeated call.
     #[inline(never)]
     pub(super) fn peek(&self) -> Option<u32> {
         match self {
@@ -164,7 +164,7 @@ impl Ranked {
         }
     }
 
-    /// The first id of the highest rank.
+    /// Returns the first id of the highest rank.
     pub(super) fn first_of_last(&self) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.first_of_last(),
@@ -173,7 +173,7 @@ impl Ranked {
         }
     }
 
-    /// The last id of the highest rank.
+    /// Returns the last id of the highest rank.
     #[cold]
     pub(super) fn last(&mut self) -> Option<u32> {
         match self {
@@ -183,11 +183,11 @@ impl Ranked {
         }
     }
 
-    /// All ids, first to last.
+    /// Returns all ids, first to last.
     pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
         let mut ids = Vec::new();
         match self {
-            Self::Buckets(buckets) => buckets.each(places, &mut ids),
+            Self::Buckets(buckets) => buckets.collect_ids(places, &mut ids),
             Self::Tournament(tournament) => ids.extend(entry::ids_in_order(tournament.entries())),
             Self::Runs(runs) => ids.extend(entry::ids_in_order(runs.entries())),
         }
@@ -198,7 +198,7 @@ impl Ranked {
 #[cfg(test)]
 mod tests {
     use super::entry::SEQS;
-    use super::{Few, NONE, RankSlots, Ranked};
+    use super::{NONE, RankSlots, Ranked, TwoRanks};
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
     use weft_ir::queue::layout::NO_PACKETS;
@@ -306,39 +306,39 @@ mod tests {
     #[test]
     fn two_ranks_match_many_ranks() {
         for bits in [0, 1] {
-            let few = Few::of(Some(bits)).expect("these are few");
+            let two = TwoRanks::of(Some(bits)).expect("these are few");
             let (mut firsts, mut places) = (NO_PACKETS, Table::new(20));
             let (mut more, mut their_places) = (Ranked::new(Some(bits)), Table::new(20));
             let (mut rng, mut is_in) = (Rng::from_seed(8), [false; 20]);
             for at in 0..20_000_u64 {
                 let (id, rank) = (rng.below(20) as u32, rng.below(4) as i64 - 1);
-                let first = Few::first(firsts);
+                let first = TwoRanks::first(firsts);
                 match (is_in[id as usize], rng.below(3)) {
                     (false, _) => {
-                        few.insert(&mut firsts, id, rank, &mut places);
+                        two.insert(&mut firsts, id, rank, &mut places);
                         more.insert(id, rank, &mut their_places);
                     }
                     (true, 0) => {
-                        few.remove(&mut firsts, id, &mut places);
+                        two.remove(&mut firsts, id, &mut places);
                         more.remove(id, &mut their_places);
                     }
                     (true, 1) => {
-                        few.rerank(&mut firsts, id, rank, &mut places);
+                        two.rerank(&mut firsts, id, rank, &mut places);
                         more.rerank(id, rank, &mut their_places);
                     }
                     (true, _) => {
                         // The first is served, and mostly keeps its rank.
                         let id = first.unwrap_or(id);
                         let rank = if rank == -1 { rank } else { places.rank(id) };
-                        few.rotate(&mut firsts, id, rank, &mut places);
+                        two.rotate(&mut firsts, id, rank, &mut places);
                         more.move_to(id, rank, &mut their_places);
                         continue;
                     }
                 }
-                is_in[id as usize] = Few::ids(firsts, &places).contains(&id);
-                assert_eq!(Few::ids(firsts, &places), more.ids(&their_places), "{bits} at {at}");
-                assert_eq!(Few::first(firsts), more.first(), "{bits} at {at}");
-                assert_eq!(Few::first_of_last(firsts), more.first_of_last(), "{bits} at {at}");
+                is_in[id as usize] = TwoRanks::ids(firsts, &places).contains(&id);
+                assert_eq!(TwoRanks::ids(firsts, &places), more.ids(&their_places), "{bits} at {at}");
+                assert_eq!(TwoRanks::first(firsts), more.first(), "{bits} at {at}");
+                assert_eq!(TwoRanks::first_of_last(firsts), more.first_of_last(), "{bits} at {at}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Runs: entries that arrive together are sorted at once; entries that arrive alone go into a heap.
+//! A ranked container for many ids: sorts entries that arrive together into runs, and puts single ones into a heap.
 //!
 //! New entries stay unsorted until the least of them is the first of all. If there are many by then, they are sorted
 //! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
@@ -68,6 +68,7 @@ impl Default for Runs {
 }
 
 impl Runs {
+    /// Adds an id behind those of its rank.
     #[inline(always)]
     pub(super) fn push(&mut self, rank: i64, id: u32) {
         if self.next_seq == SEQS {
@@ -75,26 +76,27 @@ impl Runs {
         }
         let new = Entry::new(rank, self.next_seq, id);
         self.next_seq += 1;
-        self.take_in(new);
+        self.add_entry(new);
     }
 
     /// Puts an id that was the first back in front of its rank.
     pub(super) fn put_back(&mut self, rank: i64, id: u32) {
-        self.take_in(Entry::new(rank, BACK, id));
+        self.add_entry(Entry::new(rank, BACK, id));
     }
 
+    /// Adds an entry to the last ones, to the hole of the heap, or to the fresh entries.
     #[inline(always)]
-    fn take_in(&mut self, new: Entry) {
+    fn add_entry(&mut self, new: Entry) {
         if new > self.lasts_from {
             return self.lasts.push(new);
         }
         if self.has_hole() {
-            return down(&mut self.heap, 0, new);
+            return sift_down(&mut self.heap, 0, new);
         }
         self.least = self.least.less(new);
         self.fresh.push(new);
         if self.fresh.len() == RUN_MAX {
-            self.settle();
+            self.sort_fresh();
         }
     }
 
@@ -102,7 +104,7 @@ impl Runs {
     #[inline(always)]
     pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         if self.has_hole() {
-            self.fill();
+            self.fill_root();
         }
         if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
             if let [only] = self.fresh[..] {
@@ -110,7 +112,7 @@ impl Runs {
                 self.least = NO_ENTRY;
                 return Some(only.id());
             }
-            self.settle();
+            self.sort_fresh();
         }
         let Some(root) = self.heap.first_mut() else { return self.pop_of_lasts() };
         let id = root.id();
@@ -121,7 +123,7 @@ impl Runs {
         Some(self.pop_of_run(id, places))
     }
 
-    /// Removes the first id, which is that of a run.
+    /// Removes the first id, which is that of a run, and moves the run to the position of its next entry.
     #[inline(always)]
     fn pop_of_run(&mut self, named: u32, places: &mut impl RankSlots) -> u32 {
         let nth = (named - entry::IDS) as usize;
@@ -130,7 +132,7 @@ impl Runs {
         match run.last() {
             Some(next) => {
                 places.expect(next.id());
-                down(&mut self.heap, 0, next.with_id(named));
+                sift_down(&mut self.heap, 0, next.with_id(named));
             }
             None => {
                 self.free |= 1 << nth;
@@ -152,7 +154,7 @@ impl Runs {
         Some(core::mem::replace(root, HOLE).id())
     }
 
-    /// The first id.
+    /// Returns the first id.
     pub(super) fn first(&self) -> Option<u32> {
         let below = if self.has_hole() { 1..5 } else { 0..1 };
         let first = self.heap.iter().take(below.end).skip(below.start).fold(self.least, |a, b| a.min(*b));
@@ -183,6 +185,7 @@ impl Runs {
         }
     }
 
+    /// Removes an entry of a run; if it was the first, repairs the heap.
     fn remove_from_run(&mut self, nth: usize, at: usize) {
         let run = &mut self.runs[nth];
         run.remove(at);
@@ -193,7 +196,7 @@ impl Runs {
         let named = entry::IDS + nth as u32;
         let Some(root) = self.heap.iter().position(|known| known.id() == named) else { return };
         match run.last() {
-            Some(next) => down(&mut self.heap, root, next.with_id(named)),
+            Some(next) => sift_down(&mut self.heap, root, next.with_id(named)),
             None => {
                 self.free |= 1 << nth;
                 self.remove_from_heap(root);
@@ -201,6 +204,7 @@ impl Runs {
         }
     }
 
+    /// Removes an entry of the heap. The root becomes a hole.
     fn remove_from_heap(&mut self, at: usize) {
         if at == 0 {
             self.heap[0] = HOLE;
@@ -208,8 +212,8 @@ impl Runs {
             && at < self.heap.len()
         {
             match self.heap[at] < last {
-                true => down(&mut self.heap, at, last),
-                false => up(&mut self.heap, at, last),
+                true => sift_down(&mut self.heap, at, last),
+                false => sift_up(&mut self.heap, at, last),
             }
         }
     }
@@ -221,7 +225,7 @@ impl Runs {
         self.push(rank, id);
     }
 
-    /// The last id of all.
+    /// Returns the last id of all.
     pub(super) fn last(&mut self) -> Option<u32> {
         if self.lasts.is_empty() {
             self.set_lasts_apart();
@@ -260,11 +264,11 @@ impl Runs {
         }
         for at in 1..self.heap.len() {
             let known = self.heap[at];
-            up(&mut self.heap, at, known);
+            sift_up(&mut self.heap, at, known);
         }
     }
 
-    /// The first of the last entries of a sample. At least one entry is among the last: itself.
+    /// Returns the first of the last entries of a sample. At least one entry is among the last: itself.
     fn sampled_last(&mut self) -> Option<Entry> {
         let mut sample = core::mem::take(&mut self.aside);
         sample.clear();
@@ -275,7 +279,7 @@ impl Runs {
         from
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let is_real = |known: &&Entry| **known != HOLE && known.id() < entry::IDS;
         let heap = self.heap.iter().filter(is_real);
@@ -293,19 +297,19 @@ impl Runs {
         self.heap.first() == Some(&HOLE)
     }
 
-    /// Moves the last entry into a free root.
+    /// Fills the hole at the root of the heap with the last entry.
     #[inline(always)]
-    fn fill(&mut self) {
+    fn fill_root(&mut self) {
         if let Some(last) = self.heap.pop()
             && !self.heap.is_empty()
         {
-            down(&mut self.heap, 0, last);
+            sift_down(&mut self.heap, 0, last);
         }
     }
 
-    /// Sorts the new entries, or puts them into the heap.
+    /// Sorts the fresh entries into a run, or puts them into the heap if they are few.
     #[inline(never)]
-    fn settle(&mut self) {
+    fn sort_fresh(&mut self) {
         self.least = NO_ENTRY;
         if self.fresh.len() < RUN_MIN || self.free == 0 {
             for at in 0..self.fresh.len() {
@@ -326,17 +330,18 @@ impl Runs {
         self.heap_up(first);
     }
 
+    /// Adds an entry to the heap.
     fn heap_up(&mut self, new: Entry) {
         if self.has_hole() {
-            return down(&mut self.heap, 0, new);
+            return sift_down(&mut self.heap, 0, new);
         }
         let at = self.heap.len();
         self.heap.push(new);
-        up(&mut self.heap, at, new);
+        sift_up(&mut self.heap, at, new);
     }
 
-    /// Starts again with these entries.
-    fn restart(&mut self, mut all: Vec<Entry>) {
+    /// Rebuilds the container from these entries.
+    fn rebuild(&mut self, mut all: Vec<Entry>) {
         // A sorted vector is a heap.
         all.sort_unstable();
         *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
@@ -345,13 +350,13 @@ impl Runs {
     /// Assigns the lowest sequence numbers to the entries, in order.
     #[cold]
     fn count_anew(&mut self) {
-        self.restart(self.entries().collect());
+        self.rebuild(self.entries().collect());
         self.next_seq = entry::count_anew(self.heap.iter_mut());
     }
 }
 
-/// Moves an entry into a hole, or above it.
-fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
+/// Moves a hole up the heap to the position of an entry, and puts it there.
+fn sift_up(heap: &mut [Entry], mut at: usize, new: Entry) {
     while at > 0 {
         let parent = (at - 1) / 4;
         let above = heap[parent];
@@ -364,9 +369,9 @@ fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
     heap[at] = new;
 }
 
-/// Moves an entry into a hole, or below it.
+/// Moves a hole down the heap to the position of an entry, and puts it there.
 #[inline(always)]
-fn down(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_down(heap: &mut [Entry], mut at: usize, new: Entry) {
     loop {
         let first = at * 4 + 1;
         let (least, below) = match heap.get(first..) {

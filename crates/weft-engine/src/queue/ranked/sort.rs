@@ -14,7 +14,7 @@ const VALUES: usize = 1 << DIGIT_BITS;
 
 /// Sorts entries, last first. `aside` is scratch memory of the same size.
 pub(super) fn sort_from_last(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>) {
-    match spread(entries) {
+    match find_spread(entries) {
         Some(spread) => sort_by_digits(entries, aside, spread),
         None => entries.sort_unstable_by(|a, b| b.cmp(a)),
     }
@@ -27,8 +27,9 @@ struct Spread {
     digits: u32,
 }
 
-/// The spread of entries for which digits pay: many, close to each other, and in order of arrival, which ties keep.
-fn spread(entries: &[Entry]) -> Option<Spread> {
+/// Returns the spread of entries for which sorting by digits pays: many, close to each other, and in order of
+/// arrival, which ties keep. None for others.
+fn find_spread(entries: &[Entry]) -> Option<Spread> {
     if entries.len() < DIGITS_FROM {
         return None;
     }
@@ -42,7 +43,7 @@ fn spread(entries: &[Entry]) -> Option<Spread> {
     (as_they_came && digits <= DIGITS_MAX).then_some(Spread { most, digits })
 }
 
-/// From the lowest digit to the highest; each pass is stable.
+/// Sorts entries by their digits, from the lowest to the highest; each pass is stable.
 fn sort_by_digits(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>, Spread { most, digits }: Spread) {
     let digit_of = |entry: &Entry, digit: usize| {
         let distance = most - entry.rank;
@@ -93,7 +94,7 @@ mod tests {
             }
             let mut sorted = entries.clone();
             sorted.sort_unstable_by(|a, b| b.cmp(a));
-            n_by_digits += u32::from(spread(&entries).is_some());
+            n_by_digits += u32::from(find_spread(&entries).is_some());
             sort_from_last(&mut entries, &mut aside);
             assert_eq!(entries, sorted, "{n} of {bits} bits from {base}");
         }

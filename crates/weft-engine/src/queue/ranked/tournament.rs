@@ -1,4 +1,4 @@
-//! A tournament tree: the path of each entry to the top is known before.
+//! A ranked container as a tournament tree: an entry's path to the top is known in advance.
 //!
 //! Each entry has a leaf. The lesser of two leaves plays against that of the next two, and so on up to the first of
 //! all. When a leaf changes, the entries beside its path are loaded independently, and no branch depends on them. A
@@ -24,7 +24,7 @@ impl Pair {
 }
 
 /// An entry on its way up, and the side of the pair that it goes to.
-struct Up {
+struct PathStep {
     pair: usize,
     side: usize,
     least: Entry,
@@ -59,6 +59,7 @@ impl Default for Tournament {
 }
 
 impl Tournament {
+    /// Creates an entry with the next sequence number.
     #[inline(always)]
     fn new_entry(&mut self, rank: i64, id: u32) -> Entry {
         if self.next_seq == SEQS {
@@ -71,48 +72,51 @@ impl Tournament {
     #[inline(always)]
     pub(super) fn insert(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
         let new = self.new_entry(rank, id);
-        self.take_in(new, id, places);
+        self.add_entry(new, id, places);
     }
 
     /// Puts an id that was the first back in front of its rank.
     pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
-        self.take_in(Entry::new(rank, BACK, id), id, places);
+        self.add_entry(Entry::new(rank, BACK, id), id, places);
     }
 
+    /// Puts an entry into a free leaf.
     #[inline(always)]
-    fn take_in(&mut self, new: Entry, id: u32, places: &mut impl RankSlots) {
+    fn add_entry(&mut self, new: Entry, id: u32, places: &mut impl RankSlots) {
         if self.free == NO_LEAF {
             self.grow();
         }
         let leaf = self.free;
         self.free = self.leaf_mut(leaf).id();
         places.set_links(id, (leaf, NONE));
-        self.set(leaf, new);
+        self.set_leaf(leaf, new);
     }
 
+    /// Removes an id. If it is the first of all, the next arrival or lookup repairs its path.
     #[inline(always)]
     pub(super) fn remove(&mut self, id: u32, places: &impl RankSlots) {
         let leaf = places.links(id).0;
         if self.has_hole() || self.first.id() != id {
-            self.settle();
+            self.repair_path();
             let free = self.take_back(leaf);
-            return self.set(leaf, free);
+            return self.set_leaf(leaf, free);
         }
         // The next arrival or lookup repairs the path.
         *self.leaf_mut(leaf) = self.take_back(leaf);
         self.first = HOLE;
     }
 
+    /// Moves an id behind those of its new rank.
     #[inline(always)]
     pub(super) fn move_to(&mut self, rank: i64, id: u32, places: &impl RankSlots) {
-        self.settle();
+        self.repair_path();
         let new = self.new_entry(rank, id);
-        self.set(places.links(id).0, new);
+        self.set_leaf(places.links(id).0, new);
     }
 
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<u32> {
-        self.settle();
+        self.repair_path();
         (self.first < NO_ENTRY).then(|| self.first.id())
     }
 
@@ -127,25 +131,25 @@ impl Tournament {
         self.first == HOLE
     }
 
-    /// Repairs the path from the leaf of the former first entry.
+    /// Repairs the path from the leaf of the former first entry, if it was removed.
     #[inline(always)]
-    fn settle(&mut self) {
+    fn repair_path(&mut self) {
         if self.has_hole() {
             let hole = *self.leaf_mut(self.free);
-            self.set(self.free, hole);
+            self.set_leaf(self.free, hole);
         }
     }
 
     /// The pair and the side of a leaf.
     #[inline(always)]
-    fn place(&self, leaf: u32) -> (usize, usize) {
+    fn leaf_position(&self, leaf: u32) -> (usize, usize) {
         let place = self.pairs.len() + leaf as usize;
         (place / 2, place % 2)
     }
 
     #[inline(always)]
     fn leaf_mut(&mut self, leaf: u32) -> &mut Entry {
-        let (pair, side) = self.place(leaf);
+        let (pair, side) = self.leaf_position(leaf);
         &mut self.pairs[pair].0[side]
     }
 
@@ -157,22 +161,24 @@ impl Tournament {
 
     /// Puts an entry into a leaf and plays its path.
     #[inline(never)]
-    fn set(&mut self, leaf: u32, new: Entry) {
-        let (pair, side) = self.place(leaf);
-        self.play_all(Up { pair, side, least: new });
+    fn set_leaf(&mut self, leaf: u32, new: Entry) {
+        let (pair, side) = self.leaf_position(leaf);
+        self.play_all(PathStep { pair, side, least: new });
     }
 
-    /// Unrolled: in a loop the compiler uses branches, which cannot be predicted.
+    /// Plays the path of an entry to the top. Unrolled: in a loop the compiler uses branches, which cannot be
+    /// predicted.
     #[inline(always)]
-    fn play_all(&mut self, up: Up) -> Option<Up> {
+    fn play_all(&mut self, up: PathStep) -> Option<PathStep> {
         let up = self.play_five(up)?;
         let up = self.play_five(up)?;
         let up = self.play_five(up)?;
         self.play_five(up)
     }
 
+    /// Plays five pairs of a path.
     #[inline(always)]
-    fn play_five(&mut self, up: Up) -> Option<Up> {
+    fn play_five(&mut self, up: PathStep) -> Option<PathStep> {
         let up = self.play(up)?;
         let up = self.play(up)?;
         let up = self.play(up)?;
@@ -182,7 +188,7 @@ impl Tournament {
 
     /// Puts an entry into a pair; returns what goes up from there, unless that is the first of all.
     #[inline(always)]
-    fn play(&mut self, Up { pair, side, least }: Up) -> Option<Up> {
+    fn play(&mut self, PathStep { pair, side, least }: PathStep) -> Option<PathStep> {
         let two = &mut self.pairs[pair].0;
         two[side] = least;
         let least = least.less(two[side ^ 1]);
@@ -190,7 +196,7 @@ impl Tournament {
             self.first = least;
             return None;
         }
-        Some(Up { pair: pair / 2, side: pair % 2, least })
+        Some(PathStep { pair: pair / 2, side: pair % 2, least })
     }
 
     /// Doubles the number of leaves.
@@ -209,7 +215,7 @@ impl Tournament {
         self.play_anew();
     }
 
-    /// Plays all pairs.
+    /// Plays all pairs again, from the leaves to the top.
     fn play_anew(&mut self) {
         for pair in (2..self.pairs.len()).rev() {
             self.pairs[pair / 2].0[pair % 2] = self.pairs[pair].less();

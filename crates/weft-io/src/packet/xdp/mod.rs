@@ -14,7 +14,9 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut, interface, lacks_buffers};
+use super::{
+    BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut_to_segments, interface, lacks_buffers,
+};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -160,7 +162,7 @@ impl XdpSocket {
         let attachment = Arc::new(Attachment::new(interface, index, &sockets, !options.is_generic)?);
         let finish = |(queue, part): (usize, UnfedSocket)| {
             let place = QueueId { port, queue: queue as u16 };
-            part.finish(interface.to_owned(), place, Arc::clone(&attachment))
+            part.into_socket(interface.to_owned(), place, Arc::clone(&attachment))
         };
         Ok(parts.into_iter().enumerate().map(finish).collect())
     }
@@ -280,7 +282,7 @@ impl Device for XdpSocket {
         let mut done = 0;
         while done < frames.len() {
             if frames[done].meta.offload.gso.is_some() {
-                match cut(pool, frames, done, Link::Ethernet) {
+                match cut_to_segments(pool, frames, done, Link::Ethernet) {
                     Ok(()) => (),
                     Err(SegmentError::NoBuffer) => {
                         self.counters.full += 1;
@@ -360,7 +362,7 @@ impl Umem {
         address & !u64::from(self.buffer_bytes - 1)
     }
 
-    /// Copies bytes out of a buffer that the kernel has handed over.
+    /// Copies bytes from a buffer that the kernel has handed over.
     fn copy_out(&self, address: u64, to: &mut [u8]) {
         let at = self.checked(address, to.len());
         // SAFETY: both are valid for the length. They do not overlap, because the mapping is not part of a pool. The
@@ -375,7 +377,7 @@ impl Umem {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.mapping.address().add(at), from.len()) }
     }
 
-    /// The offset of bytes in the mapping; the kernel returns only valid ones.
+    /// Returns the offset of bytes in the mapping; panics if they are not in it. The kernel returns only valid ones.
     fn checked(&self, address: u64, bytes: usize) -> usize {
         let end = usize::try_from(address).ok().and_then(|at| at.checked_add(bytes));
         assert!(
@@ -398,9 +400,10 @@ struct UnfedSocket {
 }
 
 impl UnfedSocket {
+    /// Creates a socket on a queue, with zero copy if that is tried and possible.
     fn new(index: u32, queue: u16, buffer_bytes: u32, options: Options) -> io::Result<Self> {
         let tries = if options.is_tried_once { 1 } else { RELEASE_TRIES };
-        let bound = |mode| Self::bound(index, queue, buffer_bytes, (mode, tries));
+        let bound = |mode| Self::bind(index, queue, buffer_bytes, (mode, tries));
         if options.is_zero_copy_tried
             && let Ok(part) = bound(libc::XDP_ZEROCOPY)
         {
@@ -409,7 +412,8 @@ impl UnfedSocket {
         bound(libc::XDP_COPY)
     }
 
-    fn bound(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
+    /// Creates a socket with its memory and rings, and binds it to a queue in this mode.
+    fn bind(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let memory = Umem::new(buffer_bytes)?;
         let region = libc::xdp_umem_reg {
@@ -450,7 +454,8 @@ impl UnfedSocket {
         Ok(Self { socket, memory, fill, completed, received, to_send, is_zero_copy })
     }
 
-    fn finish(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
+    /// Completes the socket with its name, its place and the attached program.
+    fn into_socket(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
         let buffer_bytes = u64::from(self.memory.buffer_bytes);
         XdpSocket {
             name,

@@ -109,7 +109,7 @@ struct Instruction {
 }
 
 impl Sockets {
-    /// A map for this many queues.
+    /// Creates a map for this many queues.
     pub(super) fn new(queues: u16) -> io::Result<Self> {
         let create = MapCreate {
             map_type: BPF_MAP_TYPE_XSKMAP,
@@ -169,6 +169,8 @@ impl Attachment {
     }
 }
 
+/// Loads the program, which redirects each packet to the socket of its queue, or passes it to the host if there is
+/// none.
 fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
     let program = [
         // r2 = *(u32 *)(r1 + 16)
@@ -207,13 +209,14 @@ fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
     })
 }
 
-/// A command that returns a descriptor.
+/// Calls `bpf` with a command that returns a descriptor.
 fn bpf_fd<T>(command: c_uint, attributes: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Calls `bpf` with a command and its attributes.
 fn bpf<T>(command: c_uint, attributes: &T) -> io::Result<c_int> {
     let attributes = ptr::from_ref(attributes);
     // SAFETY: the attributes are readable for their length and belong to the command. What they point to lives until

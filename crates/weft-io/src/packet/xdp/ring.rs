@@ -52,7 +52,8 @@ impl<T: Entry> Ring<T> {
         Ok(Self { mapping, offsets, mask: entries - 1, ours: 0, theirs: 0, entries: PhantomData })
     }
 
-    /// Number of entries that we may put; reads the kernel's index again if there are fewer than `wanted`.
+    /// Returns the number of entries that may be put; reads the kernel's index again if there are fewer than
+    /// `wanted`.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |ring: &Self| ring.mask + 1 - ring.ours.wrapping_sub(ring.theirs);
         if room(self) < wanted {
@@ -104,12 +105,14 @@ impl<T: Entry> Ring<T> {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
+    /// Returns the address of entry `at`, which wraps around.
     fn slot(&self, at: u32) -> *mut T {
         let offset = self.offsets.desc as usize + (at & self.mask) as usize * size_of::<T>();
         // SAFETY: the mapping has room for all entries after the offset.
         unsafe { self.mapping.address().add(offset).cast() }
     }
 
+    /// Returns the word at an offset of the mapping.
     fn word(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: the offset was checked to be aligned and in the mapping, which lives as long as `self`. Both ends
         // access the word only as a whole.

@@ -1,18 +1,19 @@
-//! One or two ranks: a list for each. The owner keeps the first ids of both lists in one word, next to the data that it
-//! uses at the same time.
+//! The scheduling order of a node's partitions if there are at most two ranks: one FIFO list per rank.
+//!
+//! The owner keeps the first ids of both lists in one word, next to the data that it uses at the same time.
 
 use super::{NONE, RankSlots};
 use weft_ir::queue::layout::{pair, paired};
 
-/// The order of ids with at most two ranks. The word holds the first id of the low rank and of the high one,
+/// The order of ids with at most two ranks. The owner's word holds the first id of the low rank and of the high one,
 /// [`paired`].
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Few {
+pub(in super::super) struct TwoRanks {
     /// 0 or 1.
     highest: i64,
 }
 
-impl Few {
+impl TwoRanks {
     /// The order for ranks of that many bits, if there are at most two.
     pub(in super::super) fn of(bits: Option<u8>) -> Option<Self> {
         bits.filter(|bits| *bits <= 1).map(|bits| Self { highest: bits.into() })
@@ -31,19 +32,19 @@ impl Few {
         self.change(firsts, places.rank(id), |list| unlink(list, id, places));
     }
 
-    /// Moves an id behind those of its new rank.
+    /// Moves an id to the tail of the list of its new rank.
     #[inline(never)]
     pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
             self.remove(firsts, id, places);
             self.insert(firsts, id, rank, places);
         } else {
-            self.change(firsts, rank, |list| to_the_end(list, id, places));
+            self.change(firsts, rank, |list| move_to_tail(list, id, places));
             places.set_rank(id, rank);
         }
     }
 
-    /// As above, if its position changes.
+    /// Moves an id to the tail of the list of its new rank, if that is another list.
     #[inline(always)]
     pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
@@ -51,7 +52,7 @@ impl Few {
         }
     }
 
-    /// Moves the first id behind those of its new rank.
+    /// Gives the head id a new rank and moves it to the tail of that rank's list.
     #[inline(always)]
     pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if places.rank(id) == rank {
@@ -71,21 +72,21 @@ impl Few {
     #[inline(always)]
     pub(in super::super) fn first(firsts: u64) -> Option<u32> {
         let (low, high) = pair(firsts);
-        some(if low == NONE { high } else { low })
+        present(if low == NONE { high } else { low })
     }
 
     /// The first id of the highest rank.
     pub(in super::super) fn first_of_last(firsts: u64) -> Option<u32> {
         let (low, high) = pair(firsts);
-        some(high).or(some(low))
+        present(high).or(present(low))
     }
 
     /// All ids, first to last.
     pub(in super::super) fn ids(firsts: u64, places: &impl RankSlots) -> Vec<u32> {
         let (low, high) = pair(firsts);
         let mut ids = Vec::new();
-        each(low, places, &mut ids);
-        each(high, places, &mut ids);
+        collect_ids(low, places, &mut ids);
+        collect_ids(high, places, &mut ids);
         ids
     }
 
@@ -107,7 +108,7 @@ impl Few {
 
 /// An id, if there is one.
 #[inline(always)]
-fn some(id: u32) -> Option<u32> {
+fn present(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
 }
 
@@ -152,9 +153,9 @@ fn unlink(list: &mut List, id: u32, places: &mut impl RankSlots) {
     }
 }
 
-/// Moves an id of a list behind the others.
+/// Moves an id to the tail of its list.
 #[inline(always)]
-fn to_the_end(list: &mut List, id: u32, places: &mut impl RankSlots) {
+fn move_to_tail(list: &mut List, id: u32, places: &mut impl RankSlots) {
     if *list == id {
         *list = places.links(id).1;
     } else if places.links(*list).0 != id {
@@ -163,8 +164,8 @@ fn to_the_end(list: &mut List, id: u32, places: &mut impl RankSlots) {
     }
 }
 
-/// All ids of a list.
-fn each(list: List, places: &impl RankSlots, ids: &mut Vec<u32>) {
+/// Collects all ids of a list.
+fn collect_ids(list: List, places: &impl RankSlots, ids: &mut Vec<u32>) {
     let mut at = list;
     while at != NONE {
         ids.push(at);
