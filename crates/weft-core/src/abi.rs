@@ -329,7 +329,7 @@ pub enum Verdict {
     Failed(Fault),
 }
 
-/// The cause of an error value (DESIGN 2.3, "Errors are values").
+/// The cause of an error value (`docs/src/concepts/errors.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Fault {

@@ -37,6 +37,7 @@ impl Bytes {
         Self { start: bytes.as_ptr(), len: bytes.len() as u64 }
     }
 
+    /// The bytes as a slice, valid for the rest of the call.
     pub(crate) fn as_slice<'a>(self) -> &'a [u8] {
         if self.len == 0 {
             return &[];
@@ -66,6 +67,7 @@ impl RowRef {
         Self { row: row.0, address }
     }
 
+    /// The handle and address of a found row; the address of zeros if there is none.
     #[inline(always)]
     fn found(found: Option<(Row, &[AtomicU64])>) -> Self {
         match found {
@@ -74,6 +76,7 @@ impl RowRef {
         }
     }
 
+    /// The handle and address of a matched row; the address of zeros if there is none.
     #[inline(always)]
     pub(crate) fn matched(found: MatchedRow) -> Self {
         match found {
@@ -388,6 +391,7 @@ extern "C" fn stamp(cx: &mut Cx<'_>, began: &mut u64, element: u64) {
     *began = now;
 }
 
+/// Copies bytes to the text of the outcome, which they may be a part of.
 fn set_text(cx: &mut Cx<'_>, text: Bytes) {
     let (out, len) = (&mut cx.out.text, text.len as usize);
     out.clear();
@@ -440,6 +444,7 @@ fn of_slice(bytes: &[u8]) -> Bytes {
 
 // Text and bytes.
 
+/// Formats an integer in decimal, and keeps the digits in the scratch.
 extern "C" fn int_to_text(frame: &mut Frame<'_, '_>, value: u64, signed: u64) -> Bytes {
     let mut digits = [0; 20];
     let negative = signed != 0 && (value as i64) < 0;
@@ -463,6 +468,7 @@ extern "C" fn int_to_text(frame: &mut Frame<'_, '_>, value: u64, signed: u64) ->
     frame.kept(kept)
 }
 
+/// Formats a float, and keeps the text in the scratch.
 extern "C" fn float_to_text(frame: &mut Frame<'_, '_>, x: f64) -> Bytes {
     let mut out = Vec::with_capacity(text::FLOAT_TEXT_MAX);
     text::float_text(x, &mut out);
@@ -538,12 +544,14 @@ extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {
     text::like(a.as_slice(), pattern.as_slice())
 }
 
+/// Copies text to the scratch in ASCII lower case.
 extern "C" fn lower(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
     frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_lowercase();
     frame.kept((start, len))
 }
 
+/// Copies text to the scratch in ASCII upper case.
 extern "C" fn upper(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
     frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_uppercase();
@@ -696,6 +704,7 @@ extern "C" fn mark(cx: &mut Cx<'_>, what: u64, value: u64) {
     cx.out.marks.set(Mark::ALL[what as usize], value);
 }
 
+/// Records a mirror to this target, with the edits so far.
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {
     let target = frame.keep(to);
     let edits = frame.cx.out.edits.len() as u32;
@@ -784,6 +793,7 @@ extern "C" fn var_merged(frame: &Frame<'_, '_>, word: u64, code: u64) -> u64 {
     parts.reduce(|a, b| merge(code, a, b)).unwrap_or(0)
 }
 
+/// Resets a merged variable; `code` is its merge operation, where 0 is a sum.
 extern "C" fn var_reset(frame: &Frame<'_, '_>, word: u64, code: u64, start: u64) {
     let word = word as usize;
     if code & 0xff == 0 {
@@ -867,6 +877,7 @@ extern "C" fn pack_part(matcher: &Arc<Matcher>, words: &mut [u64; WORDS_MAX], pa
 /// Stands for NULL where a length is expected.
 pub(crate) const NULL_LEN: u64 = u64::MAX;
 
+/// The handle and address of an inserted row; no row if the table refused it.
 fn inserted(table: &Table, insert: Insert) -> RowRef {
     match insert {
         Insert::New(row) => RowRef::new(table, row),
@@ -885,7 +896,7 @@ extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, new: &
     *new = inserted(rows, insert);
 }
 
-/// As [`insert_int`].
+/// Inserts a row by a key in bytes; the arguments are as for [`insert_int`].
 extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, key: Bytes, new: &mut RowRef) {
     let rows = &frame.cx.state.tables[table as u16 as usize];
     let (now, key) = (frame.cx.now, key.as_slice());
@@ -896,6 +907,7 @@ extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, key: Bytes, ne
     *new = inserted(rows, insert);
 }
 
+/// Removes a row, with a journal entry if `journal` is not 0.
 extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     if journal != 0 {
@@ -904,12 +916,14 @@ extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u
     rows.remove(Row(row));
 }
 
+/// Renews a row's time of use, with a journal entry.
 extern "C" fn touch_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
     rows.touch(Row(row), frame.cx.now);
 }
 
+/// Renews a row's time of reading, with a journal entry.
 extern "C" fn touch_read_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);

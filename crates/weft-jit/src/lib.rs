@@ -256,7 +256,7 @@ impl Workspace {
         made
     }
 
-    /// Compiles the workspace's function.
+    /// Compiles the workspace's function to machine code. An error if Cranelift refuses it.
     fn machine_code(&mut self, isa: &OwnedTargetIsa) -> Result<MachineCode<'_>, Unsupported> {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         let compiled = self
@@ -351,7 +351,7 @@ impl FastPathCode {
     }
 }
 
-/// Verifies a function.
+/// Verifies a function; an error with its first fault if it is not well-formed.
 fn accept(function: &Function, chain: &ChainProgram, event: Event) -> Result<(), Unsupported> {
     verify::verify(function, chain, Handler::of(event)).map_err(|errors| {
         let first = &errors[0];
@@ -719,6 +719,7 @@ impl Shape {
         }
     }
 
+    /// Panics if the code does not fit the state, else records in the state that it does.
     #[cold]
     #[inline(never)]
     fn recheck_state(&self, fits: bool, state: &State) {
@@ -728,6 +729,7 @@ impl Shape {
         state.note_fit(&self.id);
     }
 
+    /// Whether tables, matchers and variables of the state are as the code expects.
     fn fits_state(&self, state: &State) -> bool {
         let has_table = |(at, fingerprint): &(usize, u64)| {
             state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)

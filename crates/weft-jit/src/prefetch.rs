@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::WORDS_MAX;
 use weft_core::matching::{MatchedRow, Matcher};
-use weft_core::prefetch::FAR_BYTES;
+use weft_core::prefetch::CORE_CACHE_BYTES;
 use weft_core::table::Table;
 
 /// Number of tuples whose matches are found together.
@@ -66,7 +66,7 @@ pub(crate) enum Prefetch {
 }
 
 impl PrefetchLayout {
-    /// The prefetches of all handlers.
+    /// Joins the prefetches of all handlers.
     pub(crate) fn all(each: &[Self], is_always_fetched: bool) -> Self {
         let words = each.iter().map(|layout| layout.words).max().unwrap_or(0);
         Self {
@@ -109,6 +109,7 @@ impl PrefetchLayout {
         })
     }
 
+    /// Reserves slot words for a prefetch and adds it; returns its first word. None if the slots are full.
     fn add(&mut self, words: usize, prefetch: impl FnOnce(usize) -> Prefetch) -> Option<usize> {
         let at = self.words;
         (at + words <= WORDS_NOTED_MAX).then(|| {
@@ -123,10 +124,12 @@ impl PrefetchLayout {
         self.worthwhile(state).next().is_some()
     }
 
+    /// Iterates over the prefetches that fit the state and read more than the cache holds, or all if the code always
+    /// fetches.
     fn worthwhile(&self, state: &State) -> impl Iterator<Item = Prefetch> {
         let prefetches = self.prefetches.iter().copied();
         prefetches.filter(move |prefetch| {
-            prefetch.packs_alike(state) && (self.is_always_fetched || prefetch.is_far(state))
+            prefetch.packs_alike(state) && (self.is_always_fetched || prefetch.exceeds_cache(state))
         })
     }
 
@@ -153,6 +156,7 @@ impl PrefetchLayout {
         }
     }
 
+    /// Fetches the index slots that the look-ups of all tuples will read.
     fn fetch_slots(&self, at: usize, notes: &[u64]) {
         for notes in notes.chunks_exact(self.words) {
             let first = notes[at + 2] as usize;
@@ -162,6 +166,7 @@ impl PrefetchLayout {
         }
     }
 
+    /// Finds the rows of all tuples and fetches their cache lines.
     fn find_all(&self, table: &Table, at: usize, notes: &mut [u64]) {
         let lines = RowCacheLines::of(table);
         match lines.n {
@@ -193,6 +198,7 @@ impl PrefetchLayout {
         }
     }
 
+    /// Matches the keys of all tuples and stores the rows that they found.
     fn match_all(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
         match words {
             // Buffers for longer keys would have to be cleared.
@@ -268,11 +274,11 @@ impl Prefetch {
     }
 
     /// Whether the table or matcher is larger than a core's own cache.
-    fn is_far(&self, state: &State) -> bool {
+    fn exceeds_cache(&self, state: &State) -> bool {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                table.len() as usize * table.row_base_bytes() > FAR_BYTES
+                table.len() as usize * table.row_base_bytes() > CORE_CACHE_BYTES
             }
             Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].is_far(),
         }

@@ -206,6 +206,7 @@ struct HandlerTable {
 }
 
 impl HandlerTable {
+    /// The compiled handler of a moment; None if there is none.
     #[inline(always)]
     fn get(&self, level: usize, moment: Moment) -> Option<&HandlerCode> {
         match moment.single() {
@@ -214,6 +215,7 @@ impl HandlerTable {
         }
     }
 
+    /// Stores the compiled handler of a moment.
     fn set(&mut self, level: usize, moment: Moment, function: HandlerCode) {
         match moment.single() {
             Ok(nth) => self.singles[nth][level] = function,
@@ -236,12 +238,14 @@ struct WordCounts {
 }
 
 impl WordCounts {
+    /// Computes how many words of each scope a handler uses.
     fn of(handler: &Handler) -> Self {
         let mut needs = Self::default();
         needs.add(&handler.body);
         needs
     }
 
+    /// Adds the words that these steps use.
     fn add(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
@@ -348,6 +352,8 @@ impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
 }
 
 impl<'t, 'f> Translator<'t, 'f> {
+    /// Makes a translator of a handler; `bases` are the addresses of the words of each scope, and `ends` says how to
+    /// return a verdict.
     fn new(
         handler: &'t Handler,
         builder: &'t mut FunctionBuilder<'f>,
@@ -358,6 +364,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         Self { handler, builder, ends, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
     }
 
+    /// Translates the whole handler. A path without a verdict passes.
     fn all(mut self) {
         let handler = self.handler;
         if !self.block(&handler.body) {
@@ -422,6 +429,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         false
     }
 
+    /// Emits the end of the handler: a return of the verdict's word, or a jump to the verdict's block.
     fn end(&mut self, verdict: Verdict, line: u32) {
         let word = self.word(verdict.word(line) as i64);
         match self.ends {
@@ -434,7 +442,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         };
     }
 
-    /// Truth values are bytes of 0 or 1.
+    /// Emits an operation. Truth values are bytes of 0 or 1.
     fn op(&mut self, op: &Op, ty: Ty) -> clif::Value {
         match *op {
             Op::Int(n) => self.word(n),
@@ -488,6 +496,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.ins().ushr(word, half)
     }
 
+    /// Emits the binary logarithm, rounded down; 0 for numbers below 1.
     fn log2(&mut self, word: clif::Value) -> clif::Value {
         let (one, highest) = (self.word(1), self.word(63));
         let word = self.builder.ins().smax(word, one);
@@ -495,6 +504,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.ins().isub(highest, above)
     }
 
+    /// Reads a slot: from memory the first time, then from a variable.
     fn load(&mut self, slot: Slot, ty: Ty) -> clif::Value {
         let variable = self.variable(slot, ty);
         if self.known.insert(slot) {
@@ -513,6 +523,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.use_var(variable)
     }
 
+    /// Emits the store of a value to a slot, and keeps it in the slot's variable.
     fn store(&mut self, slot: Slot, value: Value) {
         let ty = self.handler.types[usize::from(value.0)];
         let value = self.get(value);

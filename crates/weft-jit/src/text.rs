@@ -73,6 +73,7 @@ struct Wildcards<'p> {
 }
 
 impl<'p> Wildcards<'p> {
+    /// Prepares a part of a LIKE pattern: for each character, the positions that accept it.
     fn of(part: &'p [u8]) -> Self {
         let chars: Vec<&[u8]> = characters(part).collect();
         let n_words = chars.len().div_ceil(64);

@@ -153,6 +153,7 @@ impl Structure {
         (best.0, best.1.touches)
     }
 
+    /// The memory of the structure in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Space => 0,
@@ -265,6 +266,7 @@ impl Trees {
         rules > 2 * self.built_of || self.trees.iter().any(Tree::is_worn)
     }
 
+    /// Builds one tree per part. Rules of a part whose tree would be too big go into the tuple space `rest`.
     fn of_parts(context: Context<'_>, parts: &[Vec<Input>]) -> Self {
         let Context { layout, store } = context;
         let built_of = parts.iter().map(Vec::len).sum();
@@ -299,6 +301,7 @@ impl Trees {
         self.trees.iter().map(Tree::depth).max().unwrap_or(1)
     }
 
+    /// Estimates the cost of a look-up: the average over the sampled keys.
     fn cost(&self, context: Context<'_>, samples: &[Words]) -> Cost {
         let mut cost = self.rest.cost(context, samples);
         for tree in &self.trees {
@@ -318,7 +321,7 @@ impl Trees {
 }
 
 impl Space {
-    /// The cost of a look-up.
+    /// Estimates the cost of a look-up: the average over the sampled keys.
     pub(super) fn cost(&self, context: Context<'_>, samples: &[Words]) -> Cost {
         if self.is_empty() || samples.is_empty() {
             return Cost::default();
@@ -342,6 +345,7 @@ pub(super) struct Cost {
     pub(super) touches: f64,
 }
 
+/// Returns the cheaper of the best structure so far and these trees, with its cost.
 fn cheaper(
     best: (Structure, Cost),
     trees: Trees,
@@ -365,6 +369,7 @@ pub(super) fn samples(layout: &Layout, store: &RuleStore) -> Vec<Words> {
     rules.enumerate().map(|(number, rule)| sample(layout, rule, number as u64)).collect()
 }
 
+/// Draws a key that a rule matches; the same `number` gives the same key.
 fn sample(layout: &Layout, rule: StoredRule<'_>, number: u64) -> Words {
     let mut key = Words::default();
     for (at, place) in layout.all_places().enumerate() {

@@ -35,7 +35,7 @@
 //! | `key` | keys as words, rules as boxes |
 //! | `rule_store` | the rules by id, shared with snapshots |
 //! | `space`, `tree`, `trie`, `tries`, `direct`, `vectors` | the structures |
-//! | `line_pool`, `cells`, `floor`, `rule_lists` | the memory of a trie, and its rules by cell |
+//! | `line_pool`, `cells`, `short_prefixes`, `rule_lists` | the memory of a trie, and its rules by cell |
 //! | `choose` | the choice of a structure |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
 
@@ -62,12 +62,12 @@ macro_rules! in_words {
 mod cells;
 mod choose;
 mod direct;
-mod floor;
 pub mod generate;
 mod key;
 mod line_pool;
 mod rule_lists;
 mod rule_store;
+mod short_prefixes;
 mod space;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Short lists of rule ids: one for each cell of a trie, or for each entry of its floor.
+//! Short lists of rule ids: one for each cell of a trie, or for each entry of its short prefixes.
 
 /// No link.
 const END: u32 = u32::MAX;
@@ -39,8 +39,8 @@ impl RuleLists {
     }
 
     /// Whether this many links may be added.
-    pub(super) fn has_room(&self, notes: usize) -> bool {
-        notes <= self.room
+    pub(super) fn has_room(&self, links: usize) -> bool {
+        links <= self.room
     }
 
     pub(super) fn bytes(&self) -> usize {

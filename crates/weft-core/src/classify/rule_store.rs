@@ -64,7 +64,7 @@ impl Compiled {
 }
 
 impl StoredRule<'_> {
-    /// The rule without its rank.
+    /// Copies the rule without its rank.
     pub(super) fn to_compiled(self) -> Compiled {
         let words = |from: &[u64]| {
             let mut words = Words::default();
@@ -84,7 +84,7 @@ impl RuleStore {
         self.len
     }
 
-    /// The rule with this id.
+    /// The rule with this id; None if there is none.
     pub(super) fn get(&self, id: u32) -> Option<StoredRule<'_>> {
         let (chunk, at) = split(id);
         let chunk = self.chunks.get(chunk)?.as_deref()?;
@@ -158,6 +158,7 @@ impl Chunk {
         Self { rules, extras: BTreeMap::new(), len: 0 }
     }
 
+    /// The rule in slot `at` of the chunk; None if the slot is empty.
     fn rule(&self, at: usize, words: usize) -> Option<StoredRule<'_>> {
         let (&rank, rest) = self.rules[place(at, words)].split_first()?;
         if rank == 0 {

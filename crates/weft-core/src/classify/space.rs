@@ -74,7 +74,7 @@ impl Space {
         Self { words: layout.words(), hash: layout.hash, tuples: Vec::new(), rest: Vec::new(), len: 0 }
     }
 
-    /// All rules of a store.
+    /// Builds a tuple space with all rules of a store.
     pub(super) fn of(layout: &Layout, store: &RuleStore) -> Self {
         let mut space = Self::new(layout);
         let mut rules: Vec<StoredRule<'_>> = store.iter().collect();
@@ -107,7 +107,8 @@ impl Space {
         self.rest.len() * 8 + self.tuples.iter().map(|tuple| tuple.bytes()).sum::<usize>()
     }
 
-    /// Inserts a rule that is not there.
+    /// Inserts a rule that is not in the space yet. It goes into a tuple with a mask that other rules share, as long as
+    /// probes stay short.
     pub(super) fn insert(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         self.len += 1;
         let (care, is_all) = layout.common(rule.lo, rule.hi, rule.extra);
@@ -254,6 +255,7 @@ impl Space {
         (probed, self.rest.partition_point(|&rank| rank > end))
     }
 
+    /// Finds the best rule for a key among the rules without a tuple; returns `best` if none is better.
     fn find_in_rest<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         for &rank in self.rest.iter().take_while(|&&rank| rank > best) {
             let matches = |rule: StoredRule<'_>| {
@@ -283,6 +285,7 @@ impl Space {
         done
     }
 
+    /// Sorts the tuples by their best rank, so that a look-up can stop early.
     fn sort(&mut self) {
         if !self.tuples.is_sorted_by_key(|tuple| core::cmp::Reverse(tuple.rank_max)) {
             self.tuples.sort_by_key(|tuple| core::cmp::Reverse(tuple.rank_max));
@@ -373,7 +376,7 @@ impl Tuple {
         true
     }
 
-    /// False if the rule is not there.
+    /// Removes a rule from the tuple; false if it is not there.
     fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
         self.migrate_slots(MOVED_A_CHANGE);
         let (mask, old) = (&self.mask, self.old.as_deref_mut());
@@ -387,7 +390,7 @@ impl Tuple {
         true
     }
 
-    /// False if the rule is not there.
+    /// Changes the rank of a rule from `old` to `rank`; false if it is not there.
     fn rerank(&mut self, old: Rank, lo: &[u64], rank: Rank) -> bool {
         let (mask, slots) = (&self.mask, core::iter::once(&mut self.slots));
         let done = slots.chain(self.old.as_deref_mut()).any(|slots| slots.rerank(old, lo, mask, rank));
@@ -397,6 +400,7 @@ impl Tuple {
         done
     }
 
+    /// Allocates new slots. Later changes move the rules over, some at a time.
     fn resize(&mut self, size: usize) {
         self.migrate_slots(usize::MAX);
         let Slots { stride, key_words, hash, .. } = self.slots;
@@ -464,6 +468,7 @@ impl Slots {
         (self.hash.hash_words(words) >> self.shift) as usize
     }
 
+    /// Probes from slot `start` for the best rule whose box holds the key; returns `best` if none is better.
     #[inline(always)]
     fn find_box<const N: usize>(
         &self,
@@ -490,6 +495,7 @@ impl Slots {
         }
     }
 
+    /// Probes from slot `start` for the best rule with this masked key; returns `best` if none is better.
     #[inline(always)]
     fn find_plain<const N: usize>(
         &self,
@@ -536,19 +542,21 @@ impl Slots {
         false
     }
 
+    /// Removes a rule; false if it is not there.
     fn remove(&mut self, rank: Rank, lo: &[u64], mask: &Words) -> bool {
         let at = self.position(rank, lo, mask);
         at.into_iter().for_each(|at| self.close_gap(at, mask));
         at.is_some()
     }
 
+    /// Changes the rank of a rule from `old` to `rank`; false if it is not there.
     fn rerank(&mut self, old: Rank, lo: &[u64], mask: &Words, rank: Rank) -> bool {
         let at = self.position(old, lo, mask);
         at.into_iter().for_each(|at| self.slot_mut(at)[0] = rank);
         at.is_some()
     }
 
-    /// The slot of a rule.
+    /// Finds the slot of a rule; None if it is not there.
     fn position(&self, rank: Rank, lo: &[u64], mask: &Words) -> Option<usize> {
         let last = self.size() - 1;
         let mut at = self.start_of(lo, mask);

@@ -80,7 +80,7 @@ pub(super) struct Input {
 pub(super) struct TooBig;
 
 impl Input {
-    /// All rules of a store, best first.
+    /// Copies all rules of a store, best first.
     pub(super) fn all(store: &RuleStore) -> Vec<Self> {
         let mut rules: Vec<Self> = store
             .iter()
@@ -109,7 +109,7 @@ fn node(base: usize, windows: [Window; 2]) -> u64 {
     (base as u64) << 32 | packed[1] << (1 + WINDOW_BITS) | packed[0] << 1 | 1
 }
 
-/// The windows of a node.
+/// Decodes the windows of a node from its entry.
 fn windows_of(entry: u64) -> [Window; 2] {
     [1, 1 + WINDOW_BITS].map(|at| {
         let window = entry >> at;
@@ -164,6 +164,7 @@ impl Tree {
         self.depth
     }
 
+    /// The memory of the tree in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.entries.len() + self.rules.len()) * 8
             + (self.leaves.len() + self.numbers.len()) * 4
@@ -342,6 +343,7 @@ impl Tree {
         &self.leaves[start..start + len]
     }
 
+    /// Finds the best rule of a leaf for a key; returns `best` if none is better.
     #[inline(always)]
     fn find_in_leaf<const N: usize>(
         &self,
@@ -429,6 +431,7 @@ struct Builder<'a> {
 type Region = Vec<(u64, u64)>;
 
 impl Builder<'_> {
+    /// Builds the tree over all rules; `words` is the number of words of a key. An error if it would be too big.
     fn build(mut self, words: usize) -> Result<Tree, TooBig> {
         let all: Vec<u32> = (0..self.rules.len() as u32).collect();
         let region: Region = self.places.iter().map(|place| (0, ones(place.bits))).collect();
@@ -463,6 +466,8 @@ impl Builder<'_> {
         })
     }
 
+    /// Builds the subtree for these rules in a region, and returns its entry. `budget` limits the list entries that it
+    /// may use.
     fn entry(
         &mut self,
         rules: Vec<u32>,
@@ -500,6 +505,7 @@ impl Builder<'_> {
         Ok(node(base, windows))
     }
 
+    /// Adds a leaf with these rules, or reuses an equal one; returns its entry.
     fn leaf(&mut self, rules: Vec<u32>) -> Result<u64, TooBig> {
         if rules.is_empty() {
             return Ok(0);
@@ -674,7 +680,7 @@ fn overlap(a: Window, b: Window) -> bool {
     a.word == b.word && a.shift < b.shift + b.bits && b.shift < a.shift + a.bits
 }
 
-/// The number of rules in each cell.
+/// Counts the rules in each cell of a window.
 fn counts(spans: &[Cells], bits: u8) -> Vec<u32> {
     let mut counts = vec![0i32; (1 << bits) + 1];
     for span in spans {
@@ -716,6 +722,7 @@ struct Goal {
 }
 
 impl Goal {
+    /// Sets the price of a copied rule from the number of rules and the list entries that may be used.
     fn new(n: usize, budget: usize) -> Self {
         let (n, budget) = (n as f64, budget.max(1) as f64);
         let copies = (budget / n).max(1.05).ln();

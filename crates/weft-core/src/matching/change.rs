@@ -97,7 +97,7 @@ impl Matcher {
         if self.classifier.trie().is_some() {
             self.refresh_jit_view();
         }
-        self.refresh_is_far();
+        self.refresh_exceeds_cache();
     }
 
     /// The same matcher over another table with the same rows; `same` maps a row to the row there. The two share the
@@ -153,7 +153,7 @@ impl Matcher {
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         self.classifier.adopt(built)?;
         self.refresh_jit_view();
-        self.refresh_is_far();
+        self.refresh_exceeds_cache();
         Ok(())
     }
 }
@@ -180,6 +180,7 @@ impl Changes {
         self.free.extend(self.order.remove(&rank));
     }
 
+    /// Computes the rank of a row in the order of the match.
     fn rank(&self, table: &Table, columns: &[super::Column], row: Row) -> Rank {
         let (_, by_ty) = columns[usize::from(self.spec.by)];
         let cell = |column: u16| cell(table, row, columns[usize::from(column)]);

@@ -79,6 +79,7 @@ fn long(name: &str) -> Vec<FieldSpec> {
     vec![FieldSpec::new(name, 128), FieldSpec::new(format!("{name} length"), LENGTH_BITS)]
 }
 
+/// The number of bits of a type's word.
 fn type_bits(ty: Type) -> u8 {
     match ty {
         Type::Bool => 1,
@@ -205,6 +206,8 @@ impl Codec {
         }
     }
 
+    /// The patterns that match the addresses of a network, stored as an address and a prefix length. None if the
+    /// network is malformed.
     fn network(&self, net: &[u8]) -> Option<Vec<Pattern>> {
         let (&len, address) = net.split_last()?;
         if usize::from(len) > address.len() * 8 {
@@ -218,6 +221,7 @@ impl Codec {
         })
     }
 
+    /// Shifts a number so that unsigned order is its order; other words stay as they are.
     fn biased(&self, word: u64) -> u64 {
         match self.kind {
             Kind::Number { bias, .. } => word.wrapping_add(bias),
@@ -225,7 +229,7 @@ impl Codec {
         }
     }
 
-    /// Packs a value into a key.
+    /// Packs a value into a key whose bits for it are zero.
     #[inline(always)]
     pub(super) fn pack(&self, key: Key<'_>, words: &mut [u64; WORDS_MAX]) {
         let [low, high, second] = self.places;
@@ -253,6 +257,7 @@ impl Codec {
     }
 }
 
+/// Sets the bits of `place`, which are zero, to a value; does nothing without a place.
 #[inline(always)]
 fn set(place: Option<KeyBits>, value: u64, words: &mut [u64; WORDS_MAX]) {
     if let Some(KeyBits { word, shift, .. }) = place {
@@ -331,6 +336,7 @@ pub(super) struct Interned {
 }
 
 impl Interned {
+    /// Interns the distinct byte strings of these cells, in sorted order.
     fn new(cells: impl Iterator<Item = Cell>, hash: HashKey) -> Self {
         let mut all: Vec<Vec<u8>> = cells
             .filter_map(|cell| match cell {
@@ -369,6 +375,7 @@ impl Interned {
         true
     }
 
+    /// Interns a byte string under the next number.
     fn add(&mut self, bytes: &[u8]) {
         self.spans.push((self.bytes.len() as u32, bytes.len() as u32));
         self.bytes.extend_from_slice(bytes);

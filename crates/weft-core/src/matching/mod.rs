@@ -21,7 +21,7 @@ use crate::classify::{
     Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
 };
 use crate::hash::HashKey;
-use crate::prefetch::FAR_BYTES;
+use crate::prefetch::CORE_CACHE_BYTES;
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
@@ -168,7 +168,7 @@ pub struct Matcher {
     /// None if the matcher takes no changes; the best row is then the first.
     changes: Option<Box<Changes>>,
     jit: JitView,
-    is_far: bool,
+    exceeds_cache: bool,
 }
 
 /// The result of a match: a row and its address.
@@ -241,9 +241,10 @@ impl Matcher {
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
         let jit = JitView::default();
-        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, jit, is_far: false };
+        let mut matcher =
+            Self { table, columns, codecs, classifier, rows, changes, jit, exceeds_cache: false };
         matcher.refresh_jit_view();
-        matcher.refresh_is_far();
+        matcher.refresh_exceeds_cache();
         Ok(matcher)
     }
 
@@ -288,14 +289,14 @@ impl Matcher {
         }
     }
 
-    /// Whether a match may read from more than [`FAR_BYTES`], without the rows.
+    /// Whether a match may read from more than [`CORE_CACHE_BYTES`], without the rows.
     #[inline(always)]
     pub fn is_far(&self) -> bool {
-        self.is_far
+        self.exceeds_cache
     }
 
-    fn refresh_is_far(&mut self) {
-        self.is_far = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
+    fn refresh_exceeds_cache(&mut self) {
+        self.exceeds_cache = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > CORE_CACHE_BYTES;
     }
 
     /// Packs the value of one part into a key whose bits for it are zero.

@@ -36,6 +36,7 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// The header word with the time by which this order sorts.
     fn stamp_at(self) -> usize {
         match self {
             Self::Written => WRITTEN_AT,
@@ -76,6 +77,8 @@ impl Table {
         }
     }
 
+    /// Inserts a row, in place of one with the same key. Evicts a row if the table is full and its policy allows it;
+    /// `on_evict` sees each evicted row.
     #[inline(always)]
     pub(super) fn insert(
         &self,
@@ -423,7 +426,7 @@ impl Table {
         self.unreported.fetch_add(n, Relaxed);
     }
 
-    /// Adds a row's slot to the free list.
+    /// Adds a row's slot to the free list of its stripe.
     fn free_place(&self, row: Row) {
         let (at, local) = self.geometry.split(row.0 - 1);
         let stripe = &self.stripes[at];
@@ -431,7 +434,7 @@ impl Table {
         stripe.free.store(local + 1, Relaxed);
     }
 
-    /// Subtracts the row from all counts.
+    /// Subtracts a row from all counts.
     fn uncount(&self, row: Row) {
         let (at, _) = self.geometry.split(row.0 - 1);
         let stripe = &self.stripes[at];
@@ -464,6 +467,7 @@ impl Table {
         self.geometry.split(row.0 - 1).1
     }
 
+    /// Decodes a link of a stripe's row list; [`Row::NONE`] at its end.
     fn row_of_link(&self, stripe: usize, link: u32) -> Row {
         match link {
             0 => Row::NONE,
@@ -471,6 +475,7 @@ impl Table {
         }
     }
 
+    /// The stripe of a key with this hash.
     #[inline(always)]
     pub(super) fn stripe_of(&self, hash: u64) -> &Stripe {
         match &*self.stripes {
@@ -501,6 +506,7 @@ impl Table {
         }
     }
 
+    /// Removes a row that is in the way: as expired if it is, else as evicted.
     fn drop_row(&self, row: Row, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
@@ -557,7 +563,7 @@ impl Table {
         evict != Evict::Reject && self.rows_max.load(Relaxed) > 0 && self.free_row(at).is_some()
     }
 
-    /// The next row of a stripe to evict.
+    /// Finds the next row of a stripe to evict; None if the policy evicts none or the stripe has none.
     fn evictee(&self, at: usize, evict: Evict) -> Option<Row> {
         let order = match evict {
             Evict::Reject => return None,
@@ -608,6 +614,7 @@ impl Table {
         rows
     }
 
+    /// The list of a stripe's oldest rows in this order.
     fn oldest_list(&self, at: usize, order: Order) -> &Oldest {
         match order {
             Order::Written => &self.stripes[at].written,
@@ -645,6 +652,7 @@ impl Table {
         false
     }
 
+    /// Runs `work` on the next stripe in turn, under its lock. Returns 0 if another thread holds the lock.
     fn with_next_stripe(&self, work: impl FnOnce(usize) -> usize) -> usize {
         let next = self.sweep_at.load(Relaxed);
         self.sweep_at.store(next.wrapping_add(1), Relaxed);
@@ -669,7 +677,7 @@ impl Table {
         self.with_next_stripe(work);
     }
 
-    /// A free row of the stripe.
+    /// Finds a free row of a stripe, without taking it; None if the stripe is full.
     fn free_row(&self, at: usize) -> Option<u32> {
         let stripe = &self.stripes[at];
         match stripe.free.load(Relaxed) {
@@ -678,7 +686,7 @@ impl Table {
         }
     }
 
-    /// Takes the row that [`Table::free_row`] returned.
+    /// Marks as used the row that [`Table::free_row`] returned.
     fn take_row(&self, at: usize, local: u32) {
         let stripe = &self.stripes[at];
         let row = self.geometry.join(at, local);

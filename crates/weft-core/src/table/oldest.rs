@@ -97,6 +97,7 @@ impl Oldest {
         }
     }
 
+    /// Inserts a row in its order by age. If the list is full, its youngest row or this one leaves it.
     #[cold]
     #[inline(never)]
     fn admit_below_bound(&self, row: Aged) {

@@ -43,6 +43,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
+    /// Chooses the stripes and segments of a table from its limit and its row size.
     pub(super) fn of(spec: &TableSpec, row_words: usize) -> Self {
         let rows = spec.max_rows.max(1);
         let row_bytes = (row_words * 8) as u64;
@@ -202,6 +203,7 @@ pub(super) struct RowQueue {
 }
 
 impl Stripe {
+    /// Makes the empty stripe with index `at`.
     pub(super) fn new(at: usize, geometry: Geometry) -> Self {
         Self {
             first: geometry.join(at, 0),
@@ -227,6 +229,7 @@ impl Stripe {
         (size_of::<Self>() + slots * 8) as u64 + orders as u64 * Oldest::bytes_max(geometry.stripe_rows())
     }
 
+    /// The memory of the stripe in bytes, without its rows.
     pub(super) fn bytes(&self) -> u64 {
         let slots: usize = self.indexes.iter().filter_map(OnceLock::get).map(|slots| slots.len()).sum();
         let kept: u64 = [&self.written, &self.touched, &self.inserted].map(Oldest::bytes).iter().sum();
@@ -272,6 +275,7 @@ impl<'a> RowLocation<'a> {
 }
 
 impl Group {
+    /// Makes a column group without memory; segments are allocated when a row needs them.
     pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
         let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
         let addresses = (0..geometry.segments()).map(|_| AtomicUsize::new(0)).collect();
@@ -343,6 +347,7 @@ impl Group {
         row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
     }
 
+    /// Adds the row at `at` to its segment's count of live rows, or subtracts it.
     pub(super) fn count_live(&self, at: u64, more: bool) {
         let live = &self.segments[segment_of(at)].live;
         let n = live.load(Relaxed);
@@ -366,6 +371,7 @@ impl Group {
         (size_of_val(&*self.segments) + size_of_val(&*self.addresses)) as u64
     }
 
+    /// Allocates a segment with default rows, unless that has been done; returns its words.
     #[cold]
     #[inline(never)]
     fn make(&self, nth: usize, geometry: Geometry, memory: &Memory) -> &[AtomicU64] {

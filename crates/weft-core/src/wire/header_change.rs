@@ -372,7 +372,7 @@ impl Stack {
 }
 
 impl BitsAt {
-    /// Writes a number that fits the field.
+    /// Writes a number into the field; an error if it does not fit.
     #[inline(always)]
     fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), DoesNotFit> {
         if self.bits < 64 && number >> self.bits != 0 {
@@ -393,7 +393,7 @@ impl BitsAt {
         Ok(())
     }
 
-    /// Writes a number.
+    /// Writes a number that fits into the field.
     #[inline(always)]
     fn put(self, bytes: &mut [u8], number: u64) {
         let at = self.at as usize / 8;
@@ -438,6 +438,8 @@ impl SumAt {
         frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
     }
 
+    /// Computes a checksum over header and payload, and writes it. `partial` is a checksum that a device will complete:
+    /// its start and the offset of its field.
     fn put_over_payload(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
         let (start, at, behind) = (self.header.0 as usize, self.at as usize, frame.len());
         if self.sum == Checksum::Crc32c {
@@ -492,6 +494,7 @@ const LONGEST_WITHOUT_SUM: u32 = 8;
 /// Payload lengths for sample headers, to see which fields depend on the length.
 const SAMPLES: [usize; 5] = [0, 1, 2, 40, 100];
 
+/// Builds headers from the innermost out, in front of a payload of `payload` zero bytes.
 fn build_headers(
     protocols: &[Protocol],
     headers: &[Header],
@@ -643,6 +646,7 @@ pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoS
     found
 }
 
+/// Locates a field of a protocol by its bit offset, with its byte order.
 fn bits_at(protocols: &[Protocol], protocol: ProtocolId, field: FieldId, at: usize, bits: usize) -> BitsAt {
     let width = &protocols[usize::from(protocol.0)].fields[usize::from(field.0)].width;
     let little = matches!(width, Width::Bits { little: true, .. });
@@ -667,6 +671,7 @@ fn payloads_in_rule(fields: &[Field], field: FieldId, is_given: &dyn Fn(FieldId)
     }
 }
 
+/// How many times the payload length is added in an expression. None if the expression depends on it in another way.
 fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool) -> Option<u32> {
     let inner = |expr: &Expr| payloads_in(expr, fields, is_given);
     match expr {
@@ -751,6 +756,7 @@ impl Layer<'_> {
         unsaid.map(at).collect()
     }
 
+    /// Describes a checksum of the current header: its position, range and pseudo header.
     fn sum(&self, at: usize, sum: Checksum) -> SumAt {
         let (start, below) = (self.starts[self.at], &self.headers[..self.at]);
         let end = start + self.first[self.at].bytes.len();

@@ -415,6 +415,7 @@ fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump
     }
 }
 
+/// Orders the reachable blocks so that a block comes before its successors, except along back edges.
 fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<BlockId> {
     let n = function.blocks.len();
     let mut seen = vec![false; n];
@@ -792,7 +793,7 @@ fn has_effect(op: &Op) -> bool {
     }
 }
 
-/// The table of an operation.
+/// The table of an operation; None if it has none.
 pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     match op {
         Op::Find(table, _)

@@ -135,13 +135,14 @@ impl Segment<'_, '_> {
         })
     }
 
-    /// A constant of a type.
+    /// Emits a constant of a type.
     fn small(&mut self, ty: clif::Type, n: u64) -> clif::Value {
         let n = n as i64;
         let n = if ty == I64 { n } else { n & ((1 << ty.bits()) - 1) };
         self.builder.ins().iconst(ty, n)
     }
 
+    /// Emits a flag: both byte ranges are equal.
     fn equal(&mut self, a: Val, b: Val) -> clif::Value {
         let ((a, a_len), (b, b_len)) = (a.two(), b.two());
         let same_len = self.builder.ins().icmp(IntCC::Equal, a_len, b_len);
@@ -177,6 +178,7 @@ impl Segment<'_, '_> {
         })
     }
 
+    /// Emits a flag: the bytes at `start + at` equal `wanted`, which fills the type.
     fn equal_word(&mut self, start: clif::Value, at: usize, ty: clif::Type, wanted: &[u8]) -> clif::Value {
         let word = self.builder.ins().load(ty, UNALIGNED, start, at as i32);
         let wanted = self.small(ty, little_endian(wanted));
@@ -304,6 +306,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }))
     }
 
+    /// Emits the call of a native function, and keeps its status for the result value.
     fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
         let info = self.segment.plan.chain.natives[usize::from(id.0)].native.info();
         let ty = Ty::of(info.result);
@@ -374,6 +377,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call_one(helper, &[a, a_len, b, b_len])
     }
 
+    /// Emits a comparison of bytes; one with a literal is inlined if possible.
     fn compare(&mut self, cmp: BytesCmp, a: Value, b: Value) -> Result<clif::Value, Unsupported> {
         let (left, right) = (self.get(a)?, self.get(b)?);
         if let Some(answer) = equality(cmp) {
@@ -400,6 +404,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits a flag: the bytes equal the literal. A cell of a row is compared word by word.
     fn equal_literal(&mut self, value: Value, bytes: Val, literal: &[u8]) -> clif::Value {
         match self.cells_in_rows[value.0 as usize] {
             Some(words) if !literal.is_empty() && literal.len() <= INLINE_EQUAL_MAX.min(words.bytes_max) => {

@@ -196,6 +196,7 @@ impl<'c> FastPath<'c> {
         Ok((!reads_unknown).then_some(constants))
     }
 
+    /// Translates the prefetcher: the parser, then the look-ups of all parts.
     fn prefetch_segment<'s>(
         &self,
         plan: &'s Plan<'s>,
@@ -372,7 +373,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// A word of the set of present inputs.
+    /// Emits the load of a word of the set of present inputs.
     pub(super) fn load_present_word(&mut self, nth: usize) -> clif::Value {
         self.parsed_frame.reads_unknown |= self.parsed_frame.known_inputs.is_some();
         let before = self.load_cx(I64, present_at(nth));
@@ -382,7 +383,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// A word of an input's slot.
+    /// Emits the load of a word of an input's slot, or returns the known value.
     pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
         if let Some(known) = self.parsed_frame.word(at, word) {
             return known;
@@ -415,7 +416,7 @@ fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &ParserExi
     })
 }
 
-/// The integer constants of a function.
+/// Collects the integer constants of a function.
 fn constants(function: &Function) -> BTreeMap<Value, i64> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     let constant = |op: &Op| if let Op::IntConst(n) = op { Some(*n) } else { None };

@@ -73,7 +73,7 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// The row with this key, or none.
+    /// Emits the look-up of the row with this key; no row if there is none.
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (near, offset, hash) = (held.jit_layout(), arc_offset(held), held.hash_key());

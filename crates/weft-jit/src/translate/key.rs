@@ -180,6 +180,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((has_expected_lengths, values))
     }
 
+    /// Emits a helper call that encodes the parts of a key.
     fn key_by_helper(&mut self, parts: &[Value]) -> Result<Val, Unsupported> {
         let (frame, cells) = (self.segment.frame, self.cells(parts)?);
         let n = self.segment.int(parts.len() as i64);
@@ -269,14 +270,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.scatter(by, left, right)
     }
 
-    /// [`HashKey::hash_word`].
+    /// Emits [`HashKey::hash_word`].
     pub(super) fn hash_word_by(&mut self, by: HashKey, word: clif::Value) -> clif::Value {
         let [k0, k1, _] = by.words().map(|k| self.segment.int(k as i64));
         let mixed = self.ins().bxor(word, k0);
         self.scatter(by, mixed, k1)
     }
 
-    /// Both products of the hash.
+    /// Emits both products of the hash.
     fn scatter(&mut self, by: HashKey, left: clif::Value, right: clif::Value) -> clif::Value {
         let first = self.fold_mul(left, right);
         let [.., k2] = by.words();

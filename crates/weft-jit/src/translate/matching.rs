@@ -20,9 +20,9 @@ use weft_core::classify::{KeyBits, WORDS_MAX};
 use weft_core::inputs::InputSet;
 use weft_core::matching::Matcher;
 use weft_core::matching::jit_layout::{
-    BitVectors, Chunk, Field, LinearScan, LookupMethod, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FLOOR,
-    MATCHER_LINEAR, MATCHER_LINES, MATCHER_LOOKUP, MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS,
-    NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TrieField, is_paged,
+    BitVectors, Chunk, Field, LinearScan, LookupMethod, MATCHER_BITS, MATCHER_CLASSES, MATCHER_LINEAR,
+    MATCHER_LINES, MATCHER_LOOKUP, MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS,
+    MATCHER_SHORT_PREFIXES, NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TrieField, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Inst, MatchId, Op, Value};
@@ -82,7 +82,7 @@ impl SmallMatchKey {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// The first row that matches, or none.
+    /// Emits the look-up of the first row that matches; no row if none does.
     pub(super) fn first_match(
         &mut self,
         block: BlockId,
@@ -160,7 +160,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(to, &[row.into(), address.into()]);
     }
 
-    /// The words of a match's key.
+    /// Emits the words of a match's key.
     pub(super) fn packed_words(
         &mut self,
         id: MatchId,
@@ -170,7 +170,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.join(&packed))
     }
 
-    /// The bits of a match's key, by place.
+    /// Emits the bits of a match's key, by place.
     fn packed(&mut self, id: MatchId, keys: &[(Value, Option<Value>)]) -> Result<Vec<Packed>, Unsupported> {
         let pointer = self.matcher(id);
         let mut packed = Vec::new();
@@ -229,7 +229,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Four bytes as a number.
+    /// Emits four bytes as a number; `none` if there are not four.
     fn short(&mut self, start: clif::Value, len: clif::Value, none: u64) -> clif::Value {
         let is_short = self.segment.icmp_imm(IntCC::Equal, len, 4);
         // Only four bytes are read there.
@@ -272,7 +272,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// A stack slot for the words of a key.
+    /// Reserves a stack slot for the words of a key; returns its address.
     fn words(&mut self) -> clif::Value {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, (WORDS_MAX * 8) as u32, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
@@ -420,7 +420,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(entry)
     }
 
-    /// The row of an entry.
+    /// Emits the load of a row from its entry.
     fn row_of(&mut self, entry: clif::Value) -> Val {
         let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, entry, at));
         let zeros = self.segment.address(ZERO_ROW.address());
@@ -441,7 +441,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         (self.segment.ushr_imm(value, PAGE_BITS.into()), low)
     }
 
-    /// The bits of one place of a key.
+    /// Emits the bits of one place of a key; 0 if nothing was packed there.
     fn value_at(&mut self, place: KeyBits, packed: &[Packed]) -> clif::Value {
         let holds = |of: &KeyBits| {
             of.word == place.word && of.shift <= place.shift && place.shift + place.bits <= of.shift + of.bits
@@ -498,10 +498,10 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.switch_to_block(miss);
         let zeros = self.segment.address(ZERO_ROW.address());
-        let entry = match field.floor_bits {
+        let entry = match field.short_prefix_bits {
             0 => zeros,
             bits => {
-                let id = self.on_floor((base, offset), value, field.bits - bits);
+                let id = self.load_short_prefix((base, offset), value, field.bits - bits);
                 let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
                 let entry = self.entry_at(rows, id);
                 // Only a row is read.
@@ -526,17 +526,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, word, i64::from(TRIE_NODE as i32))
     }
 
-    /// The entry of a value on the floor of a trie: all but the lowest bits of the value index it.
-    fn on_floor(
+    /// Emits the load of a value's entry in the short prefixes of a trie; all but the lowest bits of the value index
+    /// it.
+    fn load_short_prefix(
         &mut self,
         (base, offset): (clif::Value, usize),
         value: clif::Value,
         lowest: u8,
     ) -> clif::Value {
-        let floor = self.ins().load(I64, FIXED, base, (offset + MATCHER_FLOOR) as i32);
+        let prefixes = self.ins().load(I64, FIXED, base, (offset + MATCHER_SHORT_PREFIXES) as i32);
         let nth = self.segment.ushr_imm(value, lowest.into());
         let behind = self.segment.ishl_imm(nth, 2);
-        let address = self.ins().iadd(floor, behind);
+        let address = self.ins().iadd(prefixes, behind);
         self.ins().uload32(FIXED, address, 0)
     }
 
@@ -616,6 +617,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// Splits vectors of two lanes into words; a set of one word stays as it is.
     fn split_set(&mut self, set: &[clif::Value], words: usize) -> Vec<clif::Value> {
         if words == 1 {
             return set.to_vec();

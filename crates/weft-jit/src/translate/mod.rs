@@ -146,12 +146,14 @@ enum Val {
 }
 
 impl Val {
+    /// The only word, or the first of two.
     fn one(self) -> clif::Value {
         match self {
             Self::One(v) | Self::Two(v, _) => v,
         }
     }
 
+    /// Both words, or the only one twice.
     fn two(self) -> (clif::Value, clif::Value) {
         match self {
             Self::Two(a, b) => (a, b),
@@ -353,12 +355,14 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().load(I64, PLAIN, self.cx, offset_of!(Cx<'_>, trace) as i32)
     }
 
+    /// Finishes the function; returns the constants that its code uses.
     fn finish(self) -> Constants {
         let Self { plan, builder, constants, .. } = self;
         builder.finalize(plan.target);
         constants
     }
 
+    /// An integer constant, emitted once per function.
     fn int(&mut self, n: i64) -> clif::Value {
         if let Some((_, value)) = self.ints.iter().find(|(other, _)| *other == n) {
             return *value;
@@ -485,6 +489,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         make(self.builder.ins(), value, n)
     }
 
+    /// Emits a comparison with a constant; folds an equality of known values.
     fn icmp_imm(&mut self, cc: IntCC, value: clif::Value, n: i64) -> clif::Value {
         if let (IntCC::Equal, Some(known)) = (cc, known(&self.builder.func.dfg, value)) {
             return self.bool(known == n);
@@ -492,6 +497,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.with_imm(value, n, |ins, value, n| ins.icmp(cc, value, n))
     }
 
+    /// Emits the addition of a constant, or nothing for 0.
     fn iadd_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
         match n {
             0 => value,
@@ -507,6 +513,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.with_imm(value, n, |ins, value, n| ins.band(value, n))
     }
 
+    /// Emits a shift to the left by a constant, or nothing for 0.
     fn ishl_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
         match n {
             0 => value,
@@ -514,6 +521,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
+    /// Emits an unsigned shift to the right by a constant, or nothing for 0.
     fn ushr_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
         match n {
             0 => value,
@@ -530,6 +538,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(start, self.int(bytes.len() as i64))
     }
 
+    /// Emits the choice between two values of one or two words.
     fn select(&mut self, by: clif::Value, yes: Val, no: Val) -> Val {
         let ins = &mut self.builder;
         match (yes, no) {
@@ -572,7 +581,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// Runs `then` only if `by` is true.
+    /// Emits `then` so that it runs only if `by` is true; `cold` moves it out of the way.
     fn when(&mut self, by: clif::Value, cold: bool, then: impl FnOnce(&mut Self)) {
         let (yes, done) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(by, yes, [], done, []);
@@ -658,6 +667,7 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
 }
 
 impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
+    /// Analyses the function of a part and makes its translator. `next` is the block after the handler.
     fn new(
         segment: &'s mut Segment<'a, 'f>,
         nth: usize,
@@ -698,6 +708,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         })
     }
 
+    /// Translates all reachable blocks of the handler, in reverse post-order.
     fn translate(mut self) -> Result<(), Unsupported> {
         self.begin()?;
         // The handler's prologue goes into its first block, unless a scan jumps back to that.
@@ -719,6 +730,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.ins()
     }
 
+    /// Emits the prologue of the handler: counters, and what a roll-back needs.
     fn begin(&mut self) -> Result<(), Unsupported> {
         if self.counts {
             self.count(offset_of!(Counters, seen));
@@ -757,6 +769,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(())
     }
 
+    /// Translates a block: parameters, instructions and terminator.
     fn block(&mut self, id: BlockId) -> Result<(), Unsupported> {
         let function = self.function;
         let block = &function.blocks[id.0 as usize];
@@ -797,7 +810,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.terminator(id, &block.end)
     }
 
-    /// The value of an operand.
+    /// The value of an operand. A key kept in registers is written to memory first.
     fn get(&mut self, value: Value) -> Result<Val, Unsupported> {
         if let Some(made) = self.made_keys.get(value.0 as usize).cloned().flatten() {
             self.store_made(&made);
@@ -817,6 +830,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.function.ty(value)
     }
 
+    /// Emits an instruction; returns its result, if it has one.
     fn inst(&mut self, block: BlockId, inst: &'p Inst) -> Result<Option<Val>, Unsupported> {
         let value = match &inst.op {
             Op::BoolConst(b) => Some(Val::One(self.segment.bool(*b))),
@@ -849,6 +863,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(value)
     }
 
+    /// Emits the terminator of block `from`.
     fn terminator(&mut self, from: BlockId, end: &Terminator) -> Result<(), Unsupported> {
         match end {
             Terminator::Missing => {
@@ -942,6 +957,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(())
     }
 
+    /// Emits a failure: a roll-back, then the next handler if the element fails open, else the verdict.
     fn fail(&mut self, fault: clif::Value, line: u32) {
         self.roll_back();
         if self.fail_open {
@@ -977,6 +993,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         block
     }
 
+    /// The arguments of a jump from a branch; empty if the jump gets a block of its own.
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
         if self.has_own_path(jump) || self.exit_block(jump.block).is_some() {
             Ok(Vec::new())
@@ -1020,6 +1037,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.def_var(visits, count);
     }
 
+    /// The arguments of a jump, word by word.
     fn args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
         let mut args = Vec::with_capacity(jump.args.len());
         for arg in &jump.args {
@@ -1086,6 +1104,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.add_to(field, 1);
     }
 
+    /// Emits the addition of `n` to a counter of the element, at byte offset `field`.
     fn add_to(&mut self, field: usize, n: i64) {
         let counters = self.segment.load_cx(I64, offset_of!(Cx<'_>, counters) + SLICE_START);
         let offset = (usize::from(self.element) * size_of::<Counters>() + field) as i32;

@@ -31,6 +31,7 @@ impl Segment<'_, '_> {
         self.load_out(I64, offset + word)
     }
 
+    /// Emits the store of a vector's length; `offset` locates the vector in the output.
     pub(super) fn store_len(&mut self, offset: usize, len: clif::Value) {
         let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
         let at = (offset + self.plan.vec_words.len) as i32;
@@ -152,7 +153,7 @@ impl Segment<'_, '_> {
         self.call(Helper::KeepCells, &[self.frame, list, which, cells]);
     }
 
-    /// Copies [`COPY_MAX`] bytes.
+    /// Emits a copy of [`COPY_MAX`] bytes.
     fn copy_short(&mut self, from: clif::Value, to: clif::Value) {
         let halves = [0, 16].map(|at| (at, self.builder.ins().load(I8X16, UNALIGNED, from, at)));
         for (at, half) in halves {

@@ -105,6 +105,7 @@ struct InputUses {
 }
 
 impl InputUses {
+    /// Finds the inputs that the parts patch in the frame, and those that they also set by edits.
     fn of(parts: &[Part<'_>], paths: &[HandlerPaths], edits: &[Vec<bool>]) -> Self {
         let (mut uses, none) = (Self::default(), InputSet::EMPTY);
         // The inputs that later parts set where they may be patched.
@@ -149,6 +150,7 @@ fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
     block.insts.iter().filter_map(|inst| of(&inst.op)).collect()
 }
 
+/// How a changed input is written into the frame; None if it cannot be patched.
 fn how(input: &Input, store: &FieldWrite) -> Option<PatchKind> {
     match store.at {
         FieldLayout::Bits { bytes, shift: 0, bits, endian }
@@ -186,6 +188,7 @@ struct HandlerPaths {
 }
 
 impl HandlerPaths {
+    /// Finds the blocks of a handler that change the structure of the frame, and those on a path with such a block.
     fn of(chain: &ChainProgram, function: &Function) -> Self {
         let blocks = &function.blocks;
         let jumps: Vec<(usize, usize)> = (0..)

@@ -38,6 +38,7 @@ struct Definitions<'f> {
 }
 
 impl<'f> Definitions<'f> {
+    /// Collects the operation that defines each value.
     fn of(function: &'f Function) -> Self {
         let mut made = vec![None; function.types.len()];
         for inst in function.blocks.iter().flat_map(|block| &block.insts) {
@@ -68,7 +69,7 @@ impl<'f> Definitions<'f> {
         }
     }
 
-    /// A constant offset in the frame.
+    /// The constant that a value is, as an offset in the frame; None if it is not constant.
     fn place(&self, at: Value) -> Option<u64> {
         match self.made[at.0 as usize] {
             Some(Op::IntConst(at)) => u64::try_from(*at).ok(),

@@ -15,7 +15,7 @@ use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
 use weft_core::matching::jit_layout::LookupMethod;
-use weft_core::prefetch::FAR_BYTES;
+use weft_core::prefetch::CORE_CACHE_BYTES;
 use weft_core::table::jit_layout::KeyLayout;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
@@ -148,6 +148,8 @@ impl<'f> Slice<'f> {
         }
     }
 
+    /// Whether a prefetcher can compute the operation before the pass; `changed` are the inputs that earlier parts
+    /// change.
     fn is_known(&self, op: &Op, changed: &[bool]) -> bool {
         let is_pure = match op {
             Op::Input(input) | Op::InputPresent(input) => {
@@ -209,6 +211,7 @@ pub(super) fn translate(
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
+    /// Emits the part of a handler that computes look-up keys, with a prefetch for each.
     fn slice_of_handler(
         &mut self,
         slice: &Slice<'_>,
@@ -231,6 +234,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
+    /// Emits the part of a block that computes look-up keys, with a prefetch for each.
     fn slice_of_block(
         &mut self,
         id: BlockId,
@@ -319,8 +323,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let plan = self.segment.plan;
         let held = &plan.state.tables[usize::from(table.0)];
         // The table may have few rows now, and many after it has learned more.
-        let may_be_far = held.max_rows() as usize * held.row_base_bytes() > FAR_BYTES;
-        if !may_be_far && !plan.always_prefetches {
+        let may_exceed_cache = held.max_rows() as usize * held.row_base_bytes() > CORE_CACHE_BYTES;
+        if !may_exceed_cache && !plan.always_prefetches {
             return Ok(());
         }
         let (near, offset, by) = (held.jit_layout(), arc_offset(held) as i32, held.hash_key());
@@ -361,8 +365,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let plan = self.segment.plan;
         let matcher = &plan.state.matchers[usize::from(id.0)];
         // Code is compiled again once there are many rows. Matchers in vectors are small.
-        let is_near = !matcher.is_far() && !plan.always_prefetches;
-        if is_near
+        let fits_cache = !matcher.is_far() && !plan.always_prefetches;
+        if fits_cache
             || matches!(matcher.lookup_method(), Some(LookupMethod::Vectors(_) | LookupMethod::Linear(_)))
         {
             return Ok(());

@@ -73,12 +73,14 @@ impl StoreTarget {
         (at % 8 == 0 && [32, 48, 64, 128].contains(&bits)).then_some(place)
     }
 
+    /// The offset of the first byte.
     fn at(self) -> usize {
         match self {
             Self::Number { at, .. } | Self::Bits { at, .. } | Self::Run { at, .. } => at,
         }
     }
 
+    /// The number of bytes.
     fn bytes(self) -> usize {
         match self {
             Self::Number { bytes, .. } | Self::Run { bytes, .. } => bytes,
@@ -200,7 +202,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.is_last_part && !self.segment.copies
     }
 
-    /// The successors of a block.
+    /// The jumps of a block that can be taken, given the known flags.
     fn jumps_of<'e>(&self, end: &'e Terminator) -> Vec<&'e Jump> {
         match end {
             Terminator::Branch(by, yes, no) => match self.analysis.known_flag(*by) {
@@ -439,7 +441,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Some(HeaderStore { place, value: value.collect() })
     }
 
-    /// The flow entropy of the payload.
+    /// Emits the flow entropy of the payload, such as a source port; None if its place is unsupported.
     fn spread(&mut self, spread: &SpreadAt, rest: InnerFrame) -> Option<HeaderStore> {
         let place = StoreTarget::of_number(spread.place)?;
         let flow = self.segment.call_on_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
@@ -539,6 +541,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// Emits the store of a header field at `to`.
     fn store_put(&mut self, put: &HeaderStore, to: clif::Value) {
         match put.place {
             StoreTarget::Number { at, bytes: 3 } => {

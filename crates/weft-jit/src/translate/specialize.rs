@@ -75,6 +75,7 @@ impl Specialized {
             .then_some(Self { assumptions: Assumptions { present, whole }, functions })
     }
 
+    /// The parts with their specialized functions.
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
         let Self { functions, .. } = self;
         let part = |(part, function): (&Part<'_>, &'u Function)| Part {
@@ -150,7 +151,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(on);
     }
 
-    /// The conjunction of two flags.
+    /// Emits the conjunction of two flags, or returns one of them if the other is known to be true.
     pub(super) fn both(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
         match [a, b].map(|flag| known(&self.builder.func.dfg, flag)) {
             [Some(1), _] => b,

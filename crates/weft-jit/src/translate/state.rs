@@ -61,7 +61,7 @@ impl TableColumn {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Translates an operation on state.
+    /// Emits an operation on call cells, variables or tables; returns its result, if it has one.
     pub(super) fn state(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         Ok(match &inst.op {
@@ -105,6 +105,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits an operation on a table; returns its result, if it has one.
     fn table_op(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         let now = self.segment.load_now();
@@ -213,6 +214,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.int(i64::from(table.0) | noted)
     }
 
+    /// Locates a column of a table; an error if the state's table lacks it.
     fn place(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
         let plan = self.segment.plan;
         let at = column_ref(plan, table, column);
@@ -292,6 +294,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Some(self.segment.icmp_imm(IntCC::NotEqual, masked, 0))
     }
 
+    /// Emits a flag: the column is NULL, or there is no row.
     fn is_null(&mut self, place: TableColumn, row: clif::Value, address: clif::Value) -> clif::Value {
         if !place.is_direct() {
             let (table, column) = (self.table(place.table), self.column_address(place.at));
@@ -304,6 +307,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// Emits the read of a column.
     fn column_get(
         &mut self,
         table: TableId,
@@ -329,6 +333,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.unpack(place.ty, word))
     }
 
+    /// Emits the read of a column of bytes. It borrows the cell if the row stays unchanged while the value is in use;
+    /// else it copies to the scratch.
     fn column_bytes(
         &mut self,
         place: TableColumn,
@@ -362,6 +368,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.analysis.locks(table)
     }
 
+    /// Emits the write of a column; returns a flag that is false if there is no row or the value does not fit.
     fn set_column(
         &mut self,
         block: BlockId,
@@ -386,7 +393,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(is_set)
     }
 
-    /// Sets a column of an existing row.
+    /// Emits the write of a column of an existing row; returns a flag that is false if the value does not fit.
     fn set_present(
         &mut self,
         place: TableColumn,
@@ -449,6 +456,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.plan.chain.call.get(usize::from(cell.0)).ok_or_else(missing)
     }
 
+    /// Emits the read of a cell of the call's row.
     fn call_get(&mut self, cell: CallId, result: Option<Value>) -> Result<Val, Unsupported> {
         let decl = self.cell(cell)?;
         let (ty, offset, max) = (Ty::of(decl.ty), decl.word as i32 * 8, decl.ty.bytes_max().unwrap_or(0));
@@ -467,6 +475,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::Keep, &[frame, start, len]))
     }
 
+    /// Emits the write of a cell of the call's row.
     fn call_set(&mut self, cell: CallId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let decl = self.cell(cell)?;
         let (at, max) = (decl.word, decl.ty.bytes_max().unwrap_or(0));
@@ -549,6 +558,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((decl.clone(), offset))
     }
 
+    /// Emits the write of a variable's word: by the helper `noted` if it is journalled, else directly.
     fn set_var(
         &mut self,
         var: VarId,
@@ -567,6 +577,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
+    /// Emits the merge of a value into a merged variable.
     fn merge(&mut self, var: VarId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         let value = self.get(value)?.one();
@@ -607,6 +618,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call(Helper::HashOfKey, &[table, start, len])[0]
     }
 
+    /// Emits the lock of the variables, unless the pass already holds it.
     fn lock_vars(&mut self) {
         let Some(held) = self.vars_lock else { return };
         let frame = self.segment.frame;
@@ -619,6 +631,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.def_var(held, yes);
     }
 
+    /// Emits the lock of a key's stripe, or of the whole table without a key, unless the pass already holds one.
     fn lock(&mut self, table: TableId, key: Option<Value>) -> Result<(), Unsupported> {
         let Some(lock) = self.locks.iter().copied().find(|lock| lock.table == table) else { return Ok(()) };
         let (held, zero) = (self.segment.builder.use_var(lock.held), self.segment.int(0));
@@ -666,7 +679,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Releases all locks of the handler.
+    /// Emits the release of all locks that the handler holds.
     pub(super) fn unlock(&mut self) {
         for LockState { table, held, hash } in self.locks.clone() {
             let (held, hash) = (self.segment.builder.use_var(held), self.segment.builder.use_var(hash));

@@ -147,7 +147,7 @@ impl Segment<'_, '_> {
         columns.into_iter().map(held).collect()
     }
 
-    /// Restores the columns.
+    /// Restores the columns that [`Segment::save_inputs`] saved.
     pub(super) fn restore_inputs(&mut self, saved: &[Option<SavedColumn>]) {
         for (at, saved) in saved.iter().enumerate() {
             let &Some((value, present, due)) = saved else { continue };
@@ -165,6 +165,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Sets the current value and presence of a column; does nothing for a column that cannot change.
     pub(super) fn define(&mut self, column: Column, value: Val, present: clif::Value) {
         let Some((first, second, is_present)) = column.now else { return };
         self.builder.def_var(first, value.one());
@@ -176,6 +177,7 @@ impl Segment<'_, '_> {
         self.builder.def_var(is_present, present);
     }
 
+    /// The current value and presence of a column that can change.
     pub(super) fn current(&mut self, column: Column) -> (Val, clif::Value) {
         let (first, second, is_present) = column.now.expect("the column can change");
         let one = self.builder.use_var(first);
@@ -234,7 +236,7 @@ impl Segment<'_, '_> {
         Val::Two(start, self.builder.ins().select(is_inside, len, zero))
     }
 
-    /// The address of bytes of a region, and whether they lie in it.
+    /// Emits the address of `len` bytes at `offset` in a region, and a flag: they lie inside it.
     pub(super) fn inside(
         &mut self,
         region: usize,
@@ -325,7 +327,7 @@ impl Segment<'_, '_> {
         number.unwrap_or(from)
     }
 
-    /// A number of 1, 2, 4 or 8 bytes.
+    /// Emits the load of a number of 1, 2, 4 or 8 bytes.
     pub(super) fn load_number(
         &mut self,
         from: clif::Value,
@@ -361,7 +363,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Marks these inputs present.
+    /// Emits code that marks these inputs as present.
     pub(super) fn make_present(&mut self, given: InputSet) {
         for (nth, bits) in words(given) {
             let at = present_at(nth) as i32;
@@ -379,6 +381,7 @@ impl Segment<'_, '_> {
         self.assumptions.is_present(at) || self.parsed_frame.is_present(at)
     }
 
+    /// Emits a flag: the input is present.
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
         if self.is_known_present(at) {
             return self.bool(true);
@@ -542,6 +545,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
+    /// The index and column of an input; an error if the chain has no such input.
     fn column(&self, input: InputId) -> Result<(usize, Column), Unsupported> {
         let at = usize::from(input.0);
         let column = self.segment.inputs.get(at).copied();
