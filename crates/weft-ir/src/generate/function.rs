@@ -16,14 +16,14 @@ const DEPTH_MAX: usize = 3;
 /// Number of blocks after which no more branches follow.
 const BLOCKS_MAX: usize = 24;
 
-/// An integer, likely an edge value.
+/// Generates an integer, likely an edge value.
 pub(super) fn int(rng: &mut Rng) -> i64 {
     let edges =
         [0, 1, 2, 3, -1, -2, 7, 63, 64, 255, 1000, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, 1 << 32];
     if rng.percent(85) { rng.pick(&edges) } else { rng.bits() as i64 }
 }
 
-/// A float, likely an edge value.
+/// Generates a float, likely an edge value.
 pub(super) fn float(rng: &mut Rng) -> f64 {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     let edges = [
@@ -217,13 +217,14 @@ impl Builder<'_> {
         Value(self.function.types.len() as u32 - 1)
     }
 
+    /// Adds an instruction to the current block, often with a source line.
     fn push(&mut self, result: Option<Value>, op: Op) {
         self.line += self.rng.below(2) as u32;
         let line = if self.rng.percent(80) { self.line } else { 0 };
         self.function.blocks[self.block].insts.push(Inst { result, op, line });
     }
 
-    /// Adds an operation with a result.
+    /// Adds an operation with a result, and returns the result.
     fn give(&mut self, ty: Ty, op: Op) -> Value {
         let value = self.new_value(ty);
         self.push(Some(value), op);
@@ -270,6 +271,7 @@ impl Builder<'_> {
         self.any(Ty::of(ty))
     }
 
+    /// Chooses whether a write is journalled: always if the handler may fail.
     fn journal(&mut self) -> Journal {
         match self.may_fail {
             true => Journal::Yes,
@@ -295,6 +297,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Generates a key part of this type, mostly a constant that keys in the tables share.
     fn key_part(&mut self, ty: Type) -> Value {
         if ty.repr() != Repr::Float && self.rng.percent(20) {
             return self.any_of(ty);
@@ -324,6 +327,7 @@ impl Builder<'_> {
         row
     }
 
+    /// Chooses a column of a table (also a key column if `keys_too`); returns it with its type and nullability.
     fn column(&mut self, table: TableId, keys_too: bool) -> (ColumnId, Type, bool) {
         let spec = &self.chain.tables[usize::from(table.0)].spec;
         let first = if keys_too { 0 } else { spec.key.len() };
@@ -337,6 +341,7 @@ impl Builder<'_> {
         self.killed.insert(table);
     }
 
+    /// Adds one random operation, or a few that belong together.
     fn step(&mut self) {
         match self.rng.below(10) {
             0..3 => self.number(),
@@ -349,6 +354,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Adds a random operation on numbers or booleans.
     fn number(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
@@ -432,6 +438,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Adds a random operation on bytes.
     fn text(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
@@ -574,7 +581,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Reads or changes the tuple.
+    /// Adds an operation that reads or changes the tuple.
     fn tuple(&mut self) {
         let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
         if self.rng.percent(6) {
@@ -623,6 +630,7 @@ impl Builder<'_> {
         self.effect(Op::Delay(full));
     }
 
+    /// Adds an operation on the clock, chance, call cells or variables.
     fn scalar(&mut self) {
         let (journal, chain) = (self.journal(), self.chain);
         match self.rng.below(9) {
@@ -683,6 +691,7 @@ impl Builder<'_> {
         self.rows.push((row, decl.table));
     }
 
+    /// Adds a random operation on a table.
     fn table_op(&mut self) {
         if self.rng.percent(8) {
             return self.matched();
@@ -751,6 +760,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Adds a random operation with an effect outside the tables, such as a sink row or a rollback.
     fn out(&mut self) {
         let chain = self.chain;
         match self.rng.below(9) {
@@ -810,7 +820,7 @@ impl Builder<'_> {
         self.block
     }
 
-    /// Ends the block with a verdict.
+    /// Ends the block with a random verdict that the handler allows.
     fn verdict(&mut self) {
         let line = self.line;
         let is_timed = self.handler.is_timed();
@@ -914,7 +924,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Reads the expired row.
+    /// Adds reads of the expired row.
     fn expired_row(&mut self, table: TableId) {
         let row = self.give(Ty::Row, Op::ExpiredRow(table));
         for _ in 0..1 + self.rng.below(4) {
@@ -927,7 +937,7 @@ impl Builder<'_> {
         self.give(Ty::Bool, Op::IsRow(row));
     }
 
-    /// Visits some rows of a table.
+    /// Adds a loop that visits some rows of a table.
     fn scan(&mut self, depth: usize) {
         let table = self.table();
         let rows_max = self.rng.pick(&[1, 2, 5, 40]);

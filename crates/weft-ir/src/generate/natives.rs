@@ -68,6 +68,7 @@ impl Prepared for StandIn {
     }
 }
 
+/// Maps an argument to a word that is the same on all machines.
 fn word(arg: Arg<'_>) -> u64 {
     match arg {
         Arg::Bool(b) => u64::from(b),

@@ -76,6 +76,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// The accesses of an executed operation, for comparison with the inferred effects.
     fn accesses(&self, op: &Op, result: Option<&Val>) -> [Option<Access>; 2] {
         let is_row = |row: Value| self.row(row) != Row::NONE;
         let room = self.takes_room(op, result).then_some(Access::Room);
@@ -154,6 +155,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// A key as bytes: itself, or its word in little-endian order.
     fn key_bytes(&self, key: Value) -> Vec<u8> {
         match self.get(key) {
             Val::Bytes(bytes) => bytes.to_vec(),

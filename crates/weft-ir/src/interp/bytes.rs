@@ -4,6 +4,7 @@ use crate::ir::{BytesCmp, Endian};
 use memchr::memmem;
 use std::collections::BTreeMap;
 
+/// Compares bytes. LIKE is false if the pattern is not UTF-8.
 pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     match op {
         BytesCmp::Eq => a == b,
@@ -27,6 +28,7 @@ pub(super) fn range(a: &[u8], at: i64, len: i64) -> &[u8] {
     a.get(at..).and_then(|from| from.get(..len)).unwrap_or(&[])
 }
 
+/// The `count` bytes from `from` on, limited to `a` and reduced to whole UTF-8 characters.
 pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     let from = from.clamp(0, a.len() as i64) as usize;
     let to = from + count.clamp(0, (a.len() - from) as i64) as usize;

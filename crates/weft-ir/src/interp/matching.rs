@@ -9,6 +9,7 @@ use weft_core::table::{Row, Table};
 use weft_core::types::Type;
 
 impl Handling<'_, '_> {
+    /// Finds the first row, in the order of the match, that matches the keys; [`Row::NONE`] if no row does.
     pub(super) fn first(&self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> Row {
         let spec = &self.program.chain.matches[usize::from(id.0)].spec;
         let rows = &*self.cx.state.tables[usize::from(table.0)];
@@ -95,6 +96,7 @@ impl Handling<'_, '_> {
     }
 }
 
+/// Compares two values of a type: bytes by content, integers by their sign.
 fn order(ty: Type, a: &Val, b: &Val) -> Ordering {
     match (a, b) {
         (Val::Bytes(a), Val::Bytes(b)) => a.cmp(b),

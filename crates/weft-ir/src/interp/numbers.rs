@@ -2,6 +2,7 @@
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 
+/// Computes an integer operation. Results wrap; division by zero gives 0.
 pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
     let (ua, ub) = (a as u64, b as u64);
     match op {
@@ -41,6 +42,7 @@ pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     }
 }
 
+/// Compares integers, signed or unsigned by the operation.
 pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     match op {
         IntCmp::Eq => a == b,
@@ -52,6 +54,7 @@ pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     }
 }
 
+/// Computes a float operation. The minimum or maximum with a NaN is NaN.
 pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     match op {
         FloatOp::Add => a + b,
@@ -65,6 +68,7 @@ pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     }
 }
 
+/// Computes a float operation with one operand; rounding is to even.
 pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     match op {
         FloatUnaryOp::Neg => -a,
@@ -76,6 +80,7 @@ pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     }
 }
 
+/// Compares floats; false if one is NaN.
 pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     match op {
         FloatCmp::Eq => a == b,
@@ -86,6 +91,7 @@ pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     }
 }
 
+/// Computes a boolean operation.
 pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     match op {
         BoolOp::And => a && b,
@@ -94,6 +100,7 @@ pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     }
 }
 
+/// Converts the integer to the nearest float.
 pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
     match signed {
         Signed::Yes => a as f64,
@@ -109,6 +116,7 @@ pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
     }
 }
 
+/// Whether the float, truncated, fits a 64-bit integer; false for NaN.
 pub(crate) fn float_fits(signed: Signed, a: f64) -> bool {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     match signed {
@@ -117,6 +125,7 @@ pub(crate) fn float_fits(signed: Signed, a: f64) -> bool {
     }
 }
 
+/// Formats an integer in decimal.
 pub(crate) fn int_to_text(signed: Signed, a: i64) -> String {
     match signed {
         Signed::Yes => a.to_string(),

@@ -63,7 +63,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    /// Runs an operation for its effect.
+    /// Runs a table operation that has no result.
     pub(super) fn table_effect(&mut self, op: &Op) {
         let now = self.cx.now;
         match *op {
@@ -120,6 +120,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// Resolves a column to its location in a row and its type.
     pub(super) fn column(&self, table: TableId, column: ColumnId) -> (ColumnRef, Type) {
         let (table, column) = (usize::from(table.0), usize::from(column.0));
         let spec = &self.program.chain.tables[table].spec;
@@ -130,6 +131,7 @@ impl Handling<'_, '_> {
         (self.program.columns[table][column], ty)
     }
 
+    /// Inserts a row by its key; [`Row::NONE`] if the table is full or the key is too long.
     fn insert(&mut self, table: TableId, rows: &Table, key: Value, journal: Journal) -> Row {
         let now = self.cx.now;
         let noted = journal == Journal::Yes;
@@ -145,6 +147,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// Writes a column of a row; false if the bytes do not fit.
     fn set_column(
         &mut self,
         table: TableId,
@@ -172,6 +175,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// The IR type of a value.
     fn type_of(&self, value: &Val) -> Ty {
         match value {
             Val::Bool(_) => Ty::Bool,
@@ -182,6 +186,8 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// Locks the stripe of a key, or all of a table without a key. Does nothing if the pass already holds a lock of the
+    /// table.
     fn lock(&mut self, table: TableId, key: Option<Value>) {
         let index = usize::from(table.0);
         if self.held[index].is_some() {
@@ -200,6 +206,7 @@ impl Handling<'_, '_> {
     }
 }
 
+/// Records the old value of a column in the journal.
 fn record(
     journal: &mut weft_core::table::Journal,
     table: TableId,

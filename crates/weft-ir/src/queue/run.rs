@@ -102,6 +102,7 @@ impl Running<'_, '_> {
         if ty == Ty::Bool { u64::from(word != 0) } else { word }
     }
 
+    /// The word of a slot, for reading and writing.
     fn word(&mut self, slot: Slot) -> &mut u64 {
         let words = match slot.scope {
             Scope::Node => &mut *self.words.node,

@@ -326,6 +326,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
     };
 }
 
+/// The suffix of a mnemonic: `.journal` if the write is journalled, else empty.
 fn journal(journal: Journal) -> &'static str {
     match journal {
         Journal::Yes => ".journal",
@@ -333,6 +334,7 @@ fn journal(journal: Journal) -> &'static str {
     }
 }
 
+/// Writes values separated by commas, with `before` in front of the first; writes nothing for none.
 fn values(out: &mut String, before: &str, values: &[Value]) {
     for (i, value) in values.iter().enumerate() {
         let _ = write!(out, "{}v{}", if i == 0 { before } else { ", " }, value.0);
@@ -401,6 +403,7 @@ pub(super) fn parse_end(line: &mut SourceLine<'_>) -> Result<Option<Terminator>,
     Ok(Some(end))
 }
 
+/// Parses the operands of the terminator with the mnemonic `word`.
 fn operands_of_end(line: &mut SourceLine<'_>, word: &str) -> Result<Terminator, ParseError> {
     let source_line = line.source_line;
     Ok(match word {
@@ -429,6 +432,7 @@ fn operands_of_end(line: &mut SourceLine<'_>, word: &str) -> Result<Terminator, 
     })
 }
 
+/// Parses a jump: a block and, in parentheses, its arguments.
 fn parse_jump(line: &mut SourceLine<'_>) -> Result<Jump, ParseError> {
     let block = BlockId(line.id("block")?);
     let mut args = Vec::new();
@@ -439,7 +443,7 @@ fn parse_jump(line: &mut SourceLine<'_>) -> Result<Jump, ParseError> {
     Ok(Jump { block, args })
 }
 
-/// Reads the mnemonic and the operands.
+/// Parses an operation: the mnemonic and the operands.
 pub(super) fn parse_op(line: &mut SourceLine<'_>) -> Result<Op, ParseError> {
     let at_word = line.error("an operation");
     let word = line.word("an operation")?;
@@ -518,7 +522,7 @@ fn parse_grouped(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, Pa
     line.value().map(|v| Some(make(signed, v)))
 }
 
-/// Operations on constants and values.
+/// Parses an operation on constants and values; None if `name` is not one.
 fn parse_simple(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "bool" => Op::BoolConst(line.one_of(BOOLS, "`true` or `false`")?),
@@ -646,6 +650,7 @@ fn parse_stateful(line: &mut SourceLine<'_>, name: &str, j: Journal) -> Result<O
     }))
 }
 
+/// Writes each cell's value, with its NULL flag if it has one.
 fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
     for (cell, null) in cells {
         let _ = write!(out, ", v{}", cell.0);

@@ -72,6 +72,7 @@ fn is_word_char(c: char) -> bool {
 }
 
 impl SourceLine<'_> {
+    /// Makes an error that says what was expected here and what was found.
     pub(super) fn error(&self, what: &str) -> ParseError {
         let found = match self.rest.chars().take(20).collect::<String>() {
             rest if rest.is_empty() => String::from("the line ends"),
@@ -88,6 +89,7 @@ impl SourceLine<'_> {
         self.rest.is_empty()
     }
 
+    /// Skips a character if it comes next; false if not.
     pub(super) fn eat(&mut self, c: char) -> bool {
         let rest = self.rest.strip_prefix(c);
         if let Some(rest) = rest {
@@ -110,6 +112,7 @@ impl SourceLine<'_> {
         self.rest = self.rest[bytes..].trim_start();
     }
 
+    /// Skips a word if it comes next; false if not.
     pub(super) fn eat_word(&mut self, word: &str) -> bool {
         let found = self.peek_word() == word;
         if found {
@@ -122,6 +125,7 @@ impl SourceLine<'_> {
         if self.eat_word(word) { Ok(()) } else { Err(self.error(&format!("`{word}`"))) }
     }
 
+    /// Reads the next word; an error if there is none.
     pub(super) fn word(&mut self, what: &str) -> Result<String, ParseError> {
         let word = self.peek_word().to_string();
         if word.is_empty() {
@@ -131,7 +135,7 @@ impl SourceLine<'_> {
         Ok(word)
     }
 
-    /// A name of the table, or an error.
+    /// Reads the next word and looks it up in a table of names; an error if it is not there.
     pub(super) fn one_of<T: Copy>(
         &mut self,
         table: &[(&'static str, T)],
@@ -142,6 +146,7 @@ impl SourceLine<'_> {
         Ok(found)
     }
 
+    /// Reads the next word as a number; an error if it is not one.
     pub(super) fn number<T: FromStr>(&mut self) -> Result<T, ParseError> {
         let number = self.peek_word().parse().map_err(|_| self.error("a number"))?;
         self.skip(self.peek_word().len());
@@ -214,6 +219,7 @@ impl SourceLine<'_> {
         Err(self.error("a closing quote"))
     }
 
+    /// Decodes an escape sequence after its backslash.
     fn escape(&self, chars: &mut core::str::CharIndices<'_>) -> Result<u8, ParseError> {
         let mut next = || chars.next().map(|(_, c)| c);
         let byte = match next() {

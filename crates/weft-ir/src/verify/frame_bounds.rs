@@ -131,6 +131,7 @@ struct Bounds<'f> {
 }
 
 impl<'f> Bounds<'f> {
+    /// Collects the definitions of values, and the bounds that all paths to each block have checked.
     fn of(function: &'f Function) -> Self {
         let (mut made, mut params) = (vec![None; function.types.len()], vec![None; function.types.len()]);
         for (at, block) in function.blocks.iter().enumerate() {
@@ -175,6 +176,7 @@ impl<'f> Bounds<'f> {
         }
     }
 
+    /// The bound that follows from the value of a flag; None if it implies none.
     fn implied_bound(&self, flag: Value, holds: bool) -> Option<Bound> {
         match self.made[flag.0 as usize]? {
             Op::Not(flag) => self.implied_bound(*flag, !holds),
@@ -248,7 +250,7 @@ impl<'f> Bounds<'f> {
         from_start.map(|place| place.offset).max().unwrap_or(0)
     }
 
-    /// A value as a base plus a constant.
+    /// Splits a value into a base and a constant offset.
     fn offset_of(&self, value: Value) -> FrameOffset {
         let (mut base, mut offset) = (value, 0);
         // Operands are defined before the sum that uses them, so the loop ends.

@@ -144,7 +144,8 @@ impl Handler {
         matches!(self, Self::Every | Self::Timeout)
     }
 
-    /// The inputs of such a handler; none in EVERY and TIMEOUT.
+    /// The direction whose inputs the handler reads: request for OPEN, REQUEST and PARSE, response for RESPONSE and
+    /// CLOSE, none for EVERY and TIMEOUT.
     pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
         match self {
             Self::Open | Self::Request | Self::Parse => Some(&chain.request),
