@@ -106,6 +106,7 @@ fn push_new(out: &mut Vec<u8>, json: &str, around: &RawValue, (name, value): (&s
     }
 }
 
+/// Appends `before`, what `push` appends, and `behind`; returns the result of `push`.
 fn push_with(
     out: &mut Vec<u8>,
     (before, behind): (&str, &str),

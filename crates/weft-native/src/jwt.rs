@@ -112,6 +112,7 @@ impl Verify {
         self.holds(&read, now).then_some(claims)
     }
 
+    /// Whether the times, the issuer and the audience of the claims are as required.
     fn holds(&self, claims: &Map<String, Json>, now: Time) -> bool {
         let (now, leeway) = (now.0 as f64 / 1e9, self.leeway.0 as f64 / 1e9);
         // A date must be a number (RFC 7519 section 2).
@@ -147,6 +148,7 @@ impl Prepared for Verify {
 }
 
 impl VerifyKey {
+    /// Verifies a signature with the key; None if it is wrong.
     fn verify(&self, signed: &[u8], signature: &[u8]) -> Option<()> {
         match self {
             Self::Hs256(Hmac(mac)) => {

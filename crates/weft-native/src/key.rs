@@ -111,6 +111,7 @@ fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(len)
 }
 
+/// The text of a key; an error if it is absent or too long.
 fn there(text: Option<&[u8]>) -> Result<&[u8], PrepareError> {
     let text = text.ok_or_else(|| PrepareError::Key("there is no key".into()))?;
     if text.len() > KEY_BYTES_MAX {

@@ -65,6 +65,7 @@ fn push_character(byte: u8, out: &mut Vec<u8>) {
     }
 }
 
+/// The MAC address of a multicast IP address; NULL for other addresses.
 pub(crate) fn group_mac(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     match ip(call.data()) {
         Some(IpAddr::V4(of)) if of.is_multicast() => {
@@ -80,6 +81,7 @@ pub(crate) fn group_mac(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
+/// The solicited-node multicast address of an IPv6 address; NULL for other addresses.
 pub(crate) fn solicited_node(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let Some(IpAddr::V6(of)) = ip(call.data()) else { return Ended::Null };
     const PREFIX: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0);
@@ -119,6 +121,7 @@ pub(crate) fn mss_at_most(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
+/// Reads an IP address of 4 or 16 bytes; None for other lengths.
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).map(|of| IpAddr::V4(Ipv4Addr::from_octets(of)));
     let v6 = || <[u8; 16]>::try_from(bytes).map(|of| IpAddr::V6(Ipv6Addr::from_octets(of)));

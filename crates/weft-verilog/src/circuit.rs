@@ -68,7 +68,7 @@ pub enum PortRole {
 }
 
 impl PortRole {
-    /// Whether it is an input.
+    /// Whether the port is an input of the module.
     pub fn is_input(self) -> bool {
         !matches!(
             self,
@@ -272,7 +272,7 @@ impl Port {
     }
 }
 
-/// The outputs, with their wires.
+/// Merges the ends of all handlers into the outputs, with their wires.
 fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> Vec<(PortRole, Wire)> {
     let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
     let mut outs = Vec::new();

@@ -48,7 +48,7 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
-    /// Its operands.
+    /// Iterates over the operands of the gate.
     pub(crate) fn operands(&self) -> impl Iterator<Item = Wire> + use<> {
         let all = match *self {
             Self::Const(_) | Self::Float(_) | Self::Input(_) => [None; 3],
@@ -190,6 +190,7 @@ impl Net {
         }
     }
 
+    /// Computes the value of a gate from the values of all wires.
     fn computed(&self, gate: Gate, values: &[u64]) -> u64 {
         let mut taken = [0; 3];
         gate.operands().zip(&mut taken).for_each(|(operand, value)| *value = values[operand.index()]);
@@ -263,6 +264,7 @@ impl Net {
         }
     }
 
+    /// Adds an integer operation, simplified where an operand is constant.
     pub(crate) fn binary(&mut self, op: IntOp, a: Wire, b: Wire) -> Wire {
         let (ra, rb) = (self.range(a), self.range(b));
         match (op, ra.only_value(), rb.only_value()) {
@@ -316,6 +318,7 @@ impl Net {
         wire
     }
 
+    /// Adds a comparison, or a constant if the ranges decide it.
     pub(crate) fn compare(&mut self, op: IntCmp, a: Wire, b: Wire) -> Wire {
         match Range::decides(op, self.range(a), self.range(b), a == b) {
             Some(known) => self.bool(known),
@@ -323,12 +326,14 @@ impl Net {
         }
     }
 
+    /// Adds a binary logarithm, rounded down.
     fn log2(&mut self, a: Wire) -> Wire {
         let Range { lo, hi } = self.range(a);
         let log2 = |n: i64| i64::from(n.max(1).ilog2());
         self.plain(Gate::Log2(a), WireType::int(Range { lo: log2(lo), hi: log2(hi) }))
     }
 
+    /// Adds a boolean operation, simplified where an operand is constant or both are equal.
     pub(crate) fn logic(&mut self, op: BoolOp, a: Wire, b: Wire) -> Wire {
         let (known_a, known_b) = (self.range(a).only_value(), self.range(b).only_value());
         match (op, known_a, known_b) {
@@ -348,6 +353,7 @@ impl Net {
         }
     }
 
+    /// Adds a negation; a double one cancels out.
     pub(crate) fn not(&mut self, a: Wire) -> Wire {
         match self.gate(a) {
             Gate::Not(other) => other,
@@ -369,6 +375,7 @@ impl Net {
         self.mux_to(SHARE_DEPTH, by, a, b)
     }
 
+    /// Adds a choice of `a` if `by` is 1 and `b` if it is 0, simplified if possible. `depth` limits the recursion.
     fn mux_to(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Wire {
         match (self.gate(by), self.gate(a), self.gate(b)) {
             (Gate::Const(n), ..) => return if n != 0 { a } else { b },
@@ -511,7 +518,7 @@ impl Net {
         }
     }
 
-    /// Adds a table with these entries.
+    /// Adds a table with these entries, or finds an equal one; returns its index.
     pub(crate) fn add_table(&mut self, entries: Vec<u64>) -> u32 {
         let found = self.tables.iter().position(|known| *known == entries);
         found.unwrap_or_else(|| {
@@ -520,7 +527,7 @@ impl Net {
         }) as u32
     }
 
-    /// The entry of a table.
+    /// Adds a look-up in a table.
     pub(crate) fn look_up(&mut self, table: u32, at: Wire, ty: Ty) -> Wire {
         let Range { lo, hi } = self.range(at);
         if ty == Ty::Float && lo == hi {
@@ -563,6 +570,7 @@ impl Net {
         }
     }
 
+    /// Adds a gate, or finds an equal one.
     fn build(&mut self, gate: Gate, kind: WireType) -> Wire {
         if let Some(wire) = self.built.get(&gate) {
             return *wire;

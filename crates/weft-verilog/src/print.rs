@@ -12,10 +12,10 @@ use weft_core::hash;
 use weft_ir::ir::{BoolOp, IntCmp, IntOp};
 use weft_ir::queue::Verdict;
 
-/// The text of a module.
+/// Prints a circuit as a Verilog module.
 pub(crate) fn module(circuit: &Circuit) -> String {
     let mut text = Text { circuit, net: &circuit.net, out: String::new() };
-    text.head();
+    text.module_header();
     text.registers();
     if let Some(roots) = &circuit.roots {
         text.root_registers(roots);
@@ -43,7 +43,8 @@ impl Text<'_> {
         self.out.push('\n');
     }
 
-    fn head(&mut self) {
+    /// Prints the comment, the module line and the ports.
+    fn module_header(&mut self) {
         let Circuit { name, about, ports, moments, .. } = self.circuit;
         for line in about.lines() {
             self.line(format!("// {line}").trim_end());
@@ -69,12 +70,14 @@ impl Text<'_> {
         self.line(");");
     }
 
+    /// Prints the declarations of the registers.
     fn registers(&mut self) {
         for register in &self.circuit.registers {
             self.line(&format!("  reg [{}:0] {};", register.range.bits() - 1, register.name));
         }
     }
 
+    /// Prints the outputs, the root unit, the updates of the registers and the end of the module.
     fn foot(&mut self) {
         for OutputPort { name, range, wire, .. } in &self.circuit.driven {
             let value = self.fitted(*wire, range.bits());
@@ -155,6 +158,7 @@ impl Text<'_> {
         self.net.range(wire).bits()
     }
 
+    /// The name of a wire: that of its input, or `w` and its number.
     fn name(&self, wire: Wire) -> String {
         match self.net.gate(wire) {
             Gate::Input(nth) => self.circuit.inputs[nth as usize].1.clone(),
@@ -180,6 +184,7 @@ impl Text<'_> {
         }
     }
 
+    /// Prints an integer operation that drives a wire.
     fn int(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
         let bits = self.bits(wire);
         let name = self.name(wire);
@@ -275,6 +280,7 @@ impl Text<'_> {
         format!("({} == {})", self.fitted(wire, bits), literal(n, bits))
     }
 
+    /// Formats a comparison, in the least width that is exact.
     fn compare(&self, cmp: IntCmp, a: Wire, b: Wire) -> String {
         let (ra, rb) = (self.net.range(a), self.net.range(b));
         let has_sign = ra.is_signed() || rb.is_signed();
@@ -305,6 +311,7 @@ impl Text<'_> {
         value + &literal(0, bits)
     }
 
+    /// Prints a multiplication of the word `mixed` by a constant, folded to 32 bits, that drives a wire.
     fn hash(&mut self, wire: Wire, mixed: &str, by: u64) {
         let name = self.name(wire);
         self.drive(&format!("{name}_mixed"), 64, mixed);
@@ -328,7 +335,7 @@ impl Text<'_> {
         }
     }
 
-    /// The computed step.
+    /// Prints the wire with the step that the root unit has computed.
     fn root(&mut self, wire: Wire, over: u64, of: Wire) {
         let Some(roots) = &self.circuit.roots else { unreachable!("a step is made for roots only") };
         let nth = roots.each.iter().position(|(known, _)| *known == wire).unwrap_or_default();
@@ -417,6 +424,7 @@ impl Text<'_> {
         self.line("    endcase");
     }
 
+    /// Prints a table look-up as a case statement.
     fn table(&mut self, wire: Wire, table: u32, at: Wire) {
         let (name, bits, at_bits) = (self.name(wire), self.bits(wire), self.bits(at));
         let address = self.fitted(at, at_bits);
@@ -447,6 +455,7 @@ struct UnitBits {
 }
 
 impl UnitBits {
+    /// Computes the widths of the root unit from the largest operand.
     fn new(net: &Net, roots: &Roots) -> Self {
         let of = roots.each.iter().flat_map(|(wire, _)| net.gate(*wire).operands()).map(|of| net.range(of));
         let most = of.reduce(Range::either).map_or(0, |range| range.hi as u64);

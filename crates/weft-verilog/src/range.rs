@@ -36,7 +36,7 @@ impl Range {
         self.lo < 0
     }
 
-    /// Its number of bits, at least one.
+    /// The number of bits that hold all values of the range, at least one.
     pub(crate) fn bits(self) -> u32 {
         let magnitude = |n: i64| 64 - (n ^ (n >> 63)).leading_zeros();
         let bits = magnitude(self.lo).max(magnitude(self.hi));
@@ -76,7 +76,7 @@ impl Range {
         }
     }
 
-    /// The range of an operation's result.
+    /// Computes the range of an operation's result.
     pub(crate) fn of(op: IntOp, a: Self, b: Self) -> Self {
         let [alo, ahi, blo, bhi] = [a.lo, a.hi, b.lo, b.hi].map(i128::from);
         let are_natural = a.lo >= 0 && b.lo >= 0;
@@ -127,6 +127,7 @@ impl Range {
         Self::exact(lo, hi)
     }
 
+    /// Computes the range of a bitwise operation's result.
     fn of_bits(op: IntOp, a: Self, b: Self) -> Self {
         match (op, a.is_signed(), b.is_signed()) {
             (IntOp::And, false, false) => Self { lo: 0, hi: a.hi.min(b.hi) },
@@ -139,7 +140,7 @@ impl Range {
         }
     }
 
-    /// Shifts in zeros at the top.
+    /// Computes the range of a right shift that shifts in zeros at the top.
     fn of_shift(a: Self, b: Self) -> Self {
         let is_plain = b.is_within(Self::bits_of(6));
         match b.only_value() {
