@@ -223,7 +223,7 @@ macro_rules! helpers {
 
 helpers! {
     Begin = begin(I64) -> ();
-    Settle = settle(I64, I64, I64, I64, I64, I64) -> ();
+    EndPass = end_pass(I64, I64, I64, I64, I64, I64) -> ();
     Redirect = redirect(I64, I64, I64, I64) -> ();
     Egress = egress(I64) -> (I64, I64);
 
@@ -256,7 +256,7 @@ helpers! {
     Native = native(I64, I64, I64, I64) -> (I64);
     Derived = derived(I64, I64, I64, I64) -> (I64, I64);
 
-    KeepCells = keep_cells(I64, I64, I64, I64) -> ();
+    CopyCells = copy_cells_to_scratch(I64, I64, I64, I64) -> ();
     Mark = mark(I64, I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
 
@@ -319,7 +319,7 @@ cold_helpers! {
     MakeRoom = make_room / 1;
     Clock = clock / 2;
     Stamp = stamp / 3;
-    Settle = settle / 6;
+    EndPass = end_pass / 6;
     RollBack = roll_back / 2;
     FindInt = find_int / 4;
     FindBytes = find_bytes / 5;
@@ -346,7 +346,7 @@ extern "C" fn clock(cx: &Cx<'_>, began: &mut u64) {
 
 /// Ends the pass in an element: counts it, records the time on sampled passes, and sets the outcome. `packed` is a
 /// [`verdict`], `code` that of a status or fault.
-extern "C" fn settle(cx: &mut Cx<'_>, packed: u64, code: u64, began: &mut u64, text: Bytes) {
+extern "C" fn end_pass(cx: &mut Cx<'_>, packed: u64, code: u64, began: &mut u64, text: Bytes) {
     let kind = packed & 0xff & !verdict::FLAGS;
     let element = packed >> 16 & 0xffff;
     let counters = &mut cx.counters[element as usize];
@@ -680,7 +680,7 @@ pub(crate) const BYTES_BYTES: u32 = size_of::<Bytes>() as u32;
 
 /// Copies runs of bytes into the scratch, and sets the values of their cells: one run for each bit that is set, in
 /// order.
-extern "C" fn keep_cells(
+extern "C" fn copy_cells_to_scratch(
     frame: &mut Frame<'_, '_>,
     runs: *const Bytes,
     mut which: u64,

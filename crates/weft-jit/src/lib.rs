@@ -441,7 +441,7 @@ impl Segment {
     /// The prefetch slots of a pass.
     #[inline(always)]
     fn notes(&self, cx: &Cx<'_>) -> *const u64 {
-        if cx.prefetched.is_none() { NOTHING_PREFETCHED.as_ptr() } else { self.noted(cx) }
+        if cx.prefetched.is_none() { NOTHING_PREFETCHED.as_ptr() } else { self.prefetched_slots(cx) }
     }
 
     /// The prefetch slots of `passes` passes of a batch, by their index after the first: those of this code and this
@@ -462,7 +462,7 @@ impl Segment {
 
     /// The prefetch slots of a pass that has some.
     #[inline(never)]
-    fn noted(&self, cx: &Cx<'_>) -> *const u64 {
+    fn prefetched_slots(&self, cx: &Cx<'_>) -> *const u64 {
         cx.prefetched.words(&self.shape.id, cx.state).unwrap_or(&NOTHING_PREFETCHED).as_ptr()
     }
 }

@@ -508,7 +508,7 @@ impl<'t, 'f> Translator<'t, 'f> {
     fn load(&mut self, slot: Slot, ty: Ty) -> clif::Value {
         let variable = self.variable(slot, ty);
         if self.known.insert(slot) {
-            let (base, offset) = self.place(slot);
+            let (base, offset) = self.slot_address(slot);
             let held = match ty {
                 Ty::Float => self.builder.ins().load(F64, WORD, base, offset),
                 Ty::Int => self.builder.ins().load(I64, WORD, base, offset),
@@ -530,7 +530,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         let variable = self.variable(slot, ty);
         self.builder.def_var(variable, value);
         self.known.insert(slot);
-        let (base, offset) = self.place(slot);
+        let (base, offset) = self.slot_address(slot);
         let word = if ty == Ty::Bool { self.builder.ins().uextend(I64, value) } else { value };
         self.builder.ins().store(WORD, word, base, offset);
     }
@@ -545,7 +545,8 @@ impl<'t, 'f> Translator<'t, 'f> {
         *self.slots.entry(slot).or_insert_with(|| self.builder.declare_var(clif_ty))
     }
 
-    fn place(&self, slot: Slot) -> (clif::Value, i32) {
+    /// The base address of a slot and its offset in bytes.
+    fn slot_address(&self, slot: Slot) -> (clif::Value, i32) {
         (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
     }
 

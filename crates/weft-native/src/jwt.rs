@@ -109,11 +109,11 @@ impl Verify {
         self.key.verify(signed.as_bytes(), &decoded(signature)?)?;
         let claims = decoded(payload)?;
         let read: Map<String, Json> = serde_json::from_slice(&claims).ok()?;
-        self.holds(&read, now).then_some(claims)
+        self.accepts(&read, now).then_some(claims)
     }
 
     /// Whether the times, the issuer and the audience of the claims are as required.
-    fn holds(&self, claims: &Map<String, Json>, now: Time) -> bool {
+    fn accepts(&self, claims: &Map<String, Json>, now: Time) -> bool {
         let (now, leeway) = (now.0 as f64 / 1e9, self.leeway.0 as f64 / 1e9);
         // A date must be a number (RFC 7519 section 2).
         let date = |name: &str, holds: &dyn Fn(f64) -> bool| {

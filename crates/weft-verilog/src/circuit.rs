@@ -199,7 +199,9 @@ impl Circuit {
             }
             match converter.var(slot) {
                 Some(_) => self.register(converter, slot).next = None,
-                None => self.ports.push(Port::of(PortRole::Word(slot), name, converter.holds(slot).1)),
+                None => {
+                    self.ports.push(Port::of(PortRole::Word(slot), name, converter.type_and_range(slot).1))
+                }
             }
         }
     }
@@ -234,7 +236,7 @@ impl Circuit {
     fn register(&mut self, converter: &Converter<'_>, slot: Slot) -> &mut Register {
         let at = self.registers.iter().position(|known| known.slot == slot).unwrap_or_else(|| {
             let start = converter.var(slot).map_or(0, |var| var.start);
-            let (name, range) = (name(converter, slot), converter.holds(slot).1);
+            let (name, range) = (name(converter, slot), converter.type_and_range(slot).1);
             self.registers.push(Register { slot, name, range, start, next: None });
             self.registers.len() - 1
         });
@@ -277,7 +279,7 @@ fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> V
     let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
     let mut outs = Vec::new();
     for slot in written {
-        let mut wire = converter.held(slot);
+        let mut wire = converter.initial_word(slot);
         for (_, is_now, end) in ends.iter().rev() {
             if let Some(new) = end.words.get(&slot) {
                 wire = converter.net.mux(*is_now, *new, wire);

@@ -79,8 +79,8 @@ impl<'c> Converter<'c> {
     }
 
     /// The content of a word before the handler runs.
-    pub(crate) fn held(&mut self, slot: Slot) -> Wire {
-        let (ty, range) = self.holds(slot);
+    pub(crate) fn initial_word(&mut self, slot: Slot) -> Wire {
+        let (ty, range) = self.type_and_range(slot);
         match range.only_value() {
             Some(n) => self.net.int(n),
             None => self.input(Source::Slot(slot), ty, range),
@@ -88,7 +88,7 @@ impl<'c> Converter<'c> {
     }
 
     /// The type and range of the word in a slot.
-    pub(crate) fn holds(&self, slot: Slot) -> (Ty, Range) {
+    pub(crate) fn type_and_range(&self, slot: Slot) -> (Ty, Range) {
         if let Some(var) = self.var(slot) {
             let range = match (var.ty, var.signed) {
                 (Ty::Bool, _) => Range::BIT,
@@ -157,8 +157,9 @@ impl<'c> Converter<'c> {
         let slots: Vec<Slot> = a.keys().chain(b.keys()).copied().collect();
         let mut words = Words::new();
         for slot in slots {
-            let held =
-                |this: &mut Self, words: &Words| words.get(&slot).copied().unwrap_or_else(|| this.held(slot));
+            let held = |this: &mut Self, words: &Words| {
+                words.get(&slot).copied().unwrap_or_else(|| this.initial_word(slot))
+            };
             let (a, b) = (held(self, &a), held(self, &b));
             words.insert(slot, self.net.mux(by, a, b));
         }
@@ -259,7 +260,7 @@ impl Walk<'_, '_> {
 
     /// The current wire of a slot: as stored before, or its input.
     fn load(&mut self, slot: Slot, ty: Ty, words: &Words) -> Wire {
-        let wire = words.get(&slot).copied().unwrap_or_else(|| self.converter.held(slot));
+        let wire = words.get(&slot).copied().unwrap_or_else(|| self.converter.initial_word(slot));
         debug_assert!(ty != Ty::Bool || self.converter.net.range(wire).is_within(Range::BIT));
         wire
     }

@@ -312,7 +312,7 @@ impl Net {
     /// does not change the value.
     pub(crate) fn narrowed(&mut self, wire: Wire, range: Range) -> Wire {
         let is_computed = !matches!(self.gate(wire), Gate::Const(_) | Gate::Input(_) | Gate::Float(_));
-        if is_computed && let Some(range) = self.range(wire).both(range) {
+        if is_computed && let Some(range) = self.range(wire).intersection(range) {
             self.kinds[wire.index()].range = range;
         }
         wire

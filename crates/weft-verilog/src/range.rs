@@ -63,7 +63,7 @@ impl Range {
     }
 
     /// The intersection; None if empty.
-    pub(crate) fn both(self, other: Self) -> Option<Self> {
+    pub(crate) fn intersection(self, other: Self) -> Option<Self> {
         let both = Self { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) };
         (both.lo <= both.hi).then_some(both)
     }
@@ -166,7 +166,7 @@ impl Range {
         let have_one_sign = (a.lo >= 0 && b.lo >= 0) || (a.hi < 0 && b.hi < 0);
         match op {
             IntCmp::Eq | IntCmp::Ne => {
-                let is_equal = match a.both(b) {
+                let is_equal = match a.intersection(b) {
                     _ if same => true,
                     None => false,
                     Some(_) if a.only_value().is_some() && a == b => true,

@@ -121,7 +121,7 @@ trait Number: Copy + Ord + From<u64> {
     fn last(self, bits: u8) -> Self;
     /// Returns the upper 32 of the lowest `left` bits, padded with zeros below.
     fn top_word(self, left: u8) -> u32 {
-        self.lifted(left).head()
+        self.lifted(left).upper_word()
     }
     /// Whether the remaining bits below those are zero.
     fn fits_top_word(self, left: u8) -> bool;
@@ -133,7 +133,7 @@ trait Number: Copy + Ord + From<u64> {
     /// The rest of a left-aligned value below a node.
     fn below(self, down: u32) -> Self;
     /// The upper bits of a left-aligned value, as [`Number::top_word`].
-    fn head(self) -> u32;
+    fn upper_word(self) -> u32;
 }
 
 impl Number for u64 {
@@ -173,7 +173,7 @@ impl Number for u64 {
         self << (down.wrapping_neg() & 63)
     }
     #[inline(always)]
-    fn head(self) -> u32 {
+    fn upper_word(self) -> u32 {
         (self >> 32) as u32
     }
 }
@@ -217,7 +217,7 @@ impl Number for u128 {
         Self::of(low.below(down), high.below(down) | low >> (down & 63))
     }
     #[inline(always)]
-    fn head(self) -> u32 {
+    fn upper_word(self) -> u32 {
         (self >> 96) as u32
     }
 }
@@ -405,7 +405,7 @@ impl Trie {
         while entry >> 30 == NODE >> 30 {
             (entry, rest) = self.step(entry, rest);
         }
-        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, rest.head()) }
+        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, rest.upper_word()) }
     }
 
     /// Finds the best rule for each value of a batch, [`NOTHING`] if none matches. Moves all values down one level,
@@ -435,7 +435,7 @@ impl Trie {
         let runs = all.filter(|nth| found.get(nth).is_some_and(|entry| entry >> 31 != 0));
         runs.filter(|nth| {
             let ((_, rest), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
-            *entry = self.find_in_run(*entry, rest.head());
+            *entry = self.find_in_run(*entry, rest.upper_word());
             false
         });
         if let Some(short_prefixes) = &self.short_prefixes {

@@ -118,7 +118,7 @@ impl Codec {
     }
 
     /// Sets the positions of its fields, starting with field number `first`.
-    pub(super) fn place(&mut self, layout: &Layout, first: usize) {
+    pub(super) fn set_places(&mut self, layout: &Layout, first: usize) {
         let (low, high) = layout.places(first);
         let second = (self.fields.len() > 1).then(|| layout.places(first + 1).0);
         self.places = [Some(low), high, second];

@@ -213,7 +213,7 @@ impl Matcher {
         let layout = Layout::new(&fields, hash).expect("narrower fields fit where the widest do");
         let mut first = 0;
         for codec in &mut codecs {
-            codec.place(&layout, first);
+            codec.set_places(&layout, first);
             first += codec.fields.len();
         }
         let (mut changes, labels) = match is_changeable {

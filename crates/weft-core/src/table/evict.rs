@@ -98,7 +98,7 @@ impl Table {
                 }
             }
         }
-        match self.place(at, tag, now, on_evict) {
+        match self.allocate_row(at, tag, now, on_evict) {
             Some(row) => {
                 key.write_to(self.fill(row, tag, now));
                 Insert::New(row)
@@ -108,7 +108,13 @@ impl Table {
     }
 
     /// Takes a free row and adds it to the index; makes room if there is none.
-    fn place(&self, at: usize, tag: u32, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Option<Row> {
+    fn allocate_row(
+        &self,
+        at: usize,
+        tag: u32,
+        now: Time,
+        on_evict: &mut dyn FnMut(Row, Eviction),
+    ) -> Option<Row> {
         let has_room = self.rows.load(Relaxed) < self.rows_max.load(Relaxed);
         let local = match self.free_row(at) {
             Some(local) if has_room => local,
@@ -119,7 +125,7 @@ impl Table {
         let row = self.geometry.join(at, local);
         // Before a slot holds its number: compiled code follows the slot to the words (see `jit_layout`).
         self.base.row(row, self.geometry, &self.memory);
-        self.stripes[at].place(tag, local);
+        self.stripes[at].add_row(tag, local);
         self.take_row(at, local);
         Some(Row(row + 1))
     }
@@ -488,7 +494,7 @@ impl Table {
     #[inline(always)]
     fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, RowLocation<'_>)> {
         let row = Row(stripe.first + u64::from(number));
-        let place = self.base.place(row.0.wrapping_sub(1))?;
+        let place = self.base.locate_row(row.0.wrapping_sub(1))?;
         key.is_of(place).then_some((row, place))
     }
 

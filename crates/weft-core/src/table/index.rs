@@ -161,7 +161,7 @@ impl Stripe {
     }
 
     /// Adds a row to the index, which has space for it ([`Stripe::reserve`]).
-    pub(super) fn place(&self, tag: u32, row: u32) {
+    pub(super) fn add_row(&self, tag: u32, row: u32) {
         let slots = self.current();
         let start = home(tag, homes(slots));
         if slots[start].load(Relaxed) == 0 {
@@ -301,7 +301,7 @@ mod tests {
         for row in 0..rows {
             stripe.rows.store(row, Relaxed);
             stripe.reserve(&table.memory, &table.begins[0]);
-            stripe.place(if row % 7 == 0 { u32::MAX - 1 } else { u32::MAX }, row);
+            stripe.add_row(if row % 7 == 0 { u32::MAX - 1 } else { u32::MAX }, row);
         }
         let has = |tag: u32, row: u32| stripe.find(tag, |number| (number == row + 1).then_some(())).is_some();
         assert!((0..rows).all(|row| has(u32::MAX, row) != (row % 7 == 0)));

@@ -225,7 +225,7 @@ impl Table {
             rest = after;
         }
         self.row_words(row, 0)[0].store(LIVE | u64::from(tag), Relaxed);
-        stripe.place(tag, local);
+        stripe.add_row(tag, local);
         let (written, touched) = self.stamps(row);
         self.set_stamps(row, written, touched);
     }

@@ -287,7 +287,7 @@ impl Layout {
 pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout) {
     assert!(!spec.key.is_empty(), "table {} has no key", spec.name);
     assert!(spec.row_bytes() <= ROW_BYTES_MAX as u64, "a row of table {} is too long", spec.name);
-    let layout = place(&spec.key, &spec.columns, 0, header.words);
+    let layout = lay_out_group(&spec.key, &spec.columns, 0, header.words);
     let keys: Box<[ColumnRef]> = layout.columns[..spec.key.len()].iter().map(|c| c.at).collect();
     let key = match *keys {
         [only] if only.bytes_max == 0 => KeyShape::Int { word: only.word },
@@ -333,11 +333,11 @@ pub(super) fn added_group(
     if bytes > ROW_BYTES_MAX as u64 {
         return Err(ExtendError::RowTooLong { bytes });
     }
-    Ok(place(&[], columns, group as u16, 0))
+    Ok(lay_out_group(&[], columns, group as u16, 0))
 }
 
 /// Assigns the words and NULL bits of a group's columns, behind `header_words` words.
-fn place(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_words: usize) -> Layout {
+fn lay_out_group(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_words: usize) -> Layout {
     let mut template = vec![0; header_words];
     let mut columns = Vec::with_capacity(key.len() + values.len());
     for spec in key {

@@ -317,7 +317,7 @@ impl Group {
 
     /// The location of a row, if its segment exists. For the first group only.
     #[inline(always)]
-    pub(super) fn place(&self, at: u64) -> Option<RowLocation<'_>> {
+    pub(super) fn locate_row(&self, at: u64) -> Option<RowLocation<'_>> {
         let segment = self.segments.get(segment_of(at))?.words.get()?;
         Some(RowLocation { segment, start: (at & WORD_MASK) as usize })
     }

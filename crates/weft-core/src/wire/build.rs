@@ -220,7 +220,7 @@ impl<'a> HeaderBuilder<'a> {
             match item {
                 Item::Field(id) => self.field(*id)?,
                 Item::When { condition, items: part } => {
-                    if self.is_there(condition, part, &items[nth + 1..]) {
+                    if self.includes_when(condition, part, &items[nth + 1..]) {
                         self.items(part)?;
                     }
                 }
@@ -238,7 +238,7 @@ impl<'a> HeaderBuilder<'a> {
 
     /// Whether to build a WHEN. A condition on `rest` sees the bytes of `behind` and the payload, without the WHEN
     /// itself. A given field inside it also makes it present.
-    fn is_there(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
+    fn includes_when(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
         let mut asks = false;
         condition.each(&mut |e| asks |= *e == Expr::Rest);
         if !asks {
@@ -360,7 +360,7 @@ impl<'a> HeaderBuilder<'a> {
                     (width, stop == Some(*id))
                 }
                 Item::When { condition, items: part }
-                    if self.is_there(condition, part, &items[nth + 1..]) =>
+                    if self.includes_when(condition, part, &items[nth + 1..]) =>
                 {
                     self.bits_of(part, stop)
                 }

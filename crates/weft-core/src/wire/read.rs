@@ -271,7 +271,7 @@ impl<'a> Header<'a> {
                 Item::Repeat { name, field, items, until, max, line } => {
                     let start = self.at / 8;
                     self.repeat(name, items, until, u64::from(*max), *line)?;
-                    self.note(*field, start, None);
+                    self.record_field(*field, start, None);
                 }
             }
         }
@@ -286,7 +286,7 @@ impl<'a> Header<'a> {
             Width::Bits { n, little } => {
                 let number = eval::bits(self.frame, self.at, usize::from(*n));
                 self.at += usize::from(*n);
-                self.note(id, at, Some(as_on_wire(number, u32::from(*n), *little)));
+                self.record_field(id, at, Some(as_on_wire(number, u32::from(*n), *little)));
             }
             Width::Bytes { count, max } => {
                 let count = eval::value(count, self);
@@ -294,7 +294,7 @@ impl<'a> Header<'a> {
                     return Err((format!("{} is too long", field.name), field.line));
                 }
                 self.at += 8 * count as usize;
-                self.note(id, at, None);
+                self.record_field(id, at, None);
             }
             Width::Rounds { .. } => {}
         }
@@ -302,7 +302,7 @@ impl<'a> Header<'a> {
     }
 
     /// Records a field that ends here.
-    fn note(&mut self, field: FieldId, at: usize, number: Option<u64>) {
+    fn record_field(&mut self, field: FieldId, at: usize, number: Option<u64>) {
         let repeated = self.protocol.fields[usize::from(field.0)].repeated;
         self.seen.push(FieldSpan { field, at, after: self.at.div_ceil(8), number, repeated });
     }

@@ -344,18 +344,18 @@ impl Builder<'_> {
     /// Adds one random operation, or a few that belong together.
     fn step(&mut self) {
         match self.rng.below(10) {
-            0..3 => self.number(),
+            0..3 => self.number_op(),
             3 if self.rng.percent(15) => self.native(),
-            3 => self.text(),
-            4 | 5 => self.tuple(),
-            6 => self.scalar(),
+            3 => self.text_op(),
+            4 | 5 => self.tuple_op(),
+            6 => self.scalar_op(),
             7 | 8 => self.table_op(),
-            _ => self.out(),
+            _ => self.out_op(),
         }
     }
 
     /// Adds a random operation on numbers or booleans.
-    fn number(&mut self) {
+    fn number_op(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
         match self.rng.below(16) {
@@ -439,7 +439,7 @@ impl Builder<'_> {
     }
 
     /// Adds a random operation on bytes.
-    fn text(&mut self) {
+    fn text_op(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
         let a = self.any(Bytes);
@@ -582,8 +582,8 @@ impl Builder<'_> {
     }
 
     /// Adds an operation that reads or changes the tuple.
-    fn tuple(&mut self) {
-        let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
+    fn tuple_op(&mut self) {
+        let Some(direction) = self.handler.direction(self.chain) else { return self.scalar_op() };
         if self.rng.percent(6) {
             return self.derived(direction);
         }
@@ -631,7 +631,7 @@ impl Builder<'_> {
     }
 
     /// Adds an operation on the clock, chance, call cells or variables.
-    fn scalar(&mut self) {
+    fn scalar_op(&mut self) {
         let (journal, chain) = (self.journal(), self.chain);
         match self.rng.below(9) {
             0 if self.rng.percent(50) => drop(self.give(Ty::Bytes, Op::Egress)),
@@ -761,7 +761,7 @@ impl Builder<'_> {
     }
 
     /// Adds a random operation with an effect outside the tables, such as a sink row or a rollback.
-    fn out(&mut self) {
+    fn out_op(&mut self) {
         let chain = self.chain;
         match self.rng.below(9) {
             0 if self.may_fail && self.loops == 0 => {
@@ -779,7 +779,7 @@ impl Builder<'_> {
                 let cells = cells.collect();
                 self.effect(Op::Emit(SinkId(id), cells));
             }
-            _ if self.handler.is_timed() => self.number(),
+            _ if self.handler.is_timed() => self.number_op(),
             3 => {
                 let by = self.any(Ty::Int);
                 self.effect(Op::Delay(by));
@@ -811,7 +811,8 @@ impl Builder<'_> {
         }
     }
 
-    fn end(&mut self, block: usize, end: Terminator) {
+    /// Sets the terminator of a block.
+    fn set_end(&mut self, block: usize, end: Terminator) {
         self.function.blocks[block].end = end;
     }
 
@@ -848,7 +849,7 @@ impl Builder<'_> {
             9 => Terminator::Steer { line },
             _ => Terminator::Forward,
         };
-        self.end(self.block, end);
+        self.set_end(self.block, end);
     }
 
     /// Two paths that may meet again; true if they do not.
@@ -877,7 +878,7 @@ impl Builder<'_> {
             open.push((self.block, args));
         }
         let jump = |block: usize, args: Vec<Value>| Jump { block: BlockId(block as u32), args };
-        self.end(fork, Terminator::Branch(by, jump(ways[0], Vec::new()), jump(ways[1], Vec::new())));
+        self.set_end(fork, Terminator::Branch(by, jump(ways[0], Vec::new()), jump(ways[1], Vec::new())));
         if open.is_empty() {
             return true;
         }
@@ -892,7 +893,7 @@ impl Builder<'_> {
             }
         }
         for (block, args) in open {
-            self.end(block, Terminator::Jump(jump(join, args)));
+            self.set_end(block, Terminator::Jump(jump(join, args)));
         }
         false
     }
@@ -917,8 +918,8 @@ impl Builder<'_> {
         self.function.blocks[join].params.push(row);
         self.rows.push((row, table));
         let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
-        self.end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
-        self.end(insertion, Terminator::Jump(jump(join, &[inserted])));
+        self.set_end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
+        self.set_end(insertion, Terminator::Jump(jump(join, &[inserted])));
         if self.rng.percent(40) {
             self.effect(Op::Touch(table, row));
         }
@@ -950,7 +951,7 @@ impl Builder<'_> {
         let (cursor, n) = (self.new_value(Ty::Int), self.new_value(Ty::Int));
         self.function.blocks[head].params.extend([cursor, n]);
         self.values.extend([cursor, n]);
-        self.end(before, Terminator::Jump(jump(head, &[zero, zero])));
+        self.set_end(before, Terminator::Jump(jump(head, &[zero, zero])));
         let row = self.give(Ty::Row, Op::ScanRow(table, cursor));
         let is_row = self.give(Ty::Bool, Op::IsRow(row));
         let max = self.give(Ty::Int, Op::IntConst(rows_max as i64));
@@ -966,13 +967,13 @@ impl Builder<'_> {
         let one = self.give(Ty::Int, Op::IntConst(1));
         let counted = self.give(Ty::Int, Op::IntBinary(IntOp::Add, n, one));
         if !self.body(depth + 1) {
-            self.end(self.block, Terminator::Jump(jump(head, &[next, counted])));
+            self.set_end(self.block, Terminator::Jump(jump(head, &[next, counted])));
         }
         self.loops -= 1;
 
         self.restore(&outside);
         let exit = self.enter();
-        self.end(head, Terminator::Branch(by, jump(visit, &[]), jump(exit, &[])));
+        self.set_end(head, Terminator::Branch(by, jump(visit, &[]), jump(exit, &[])));
     }
 }
 

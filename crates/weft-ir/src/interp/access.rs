@@ -63,7 +63,7 @@ pub type AccessAt = (usize, Access);
 
 impl Handling<'_, '_> {
     /// Records the accesses of an instruction after it has run.
-    pub(super) fn note(&mut self, op: &Op, result: Option<&Val>) {
+    pub(super) fn record_accesses(&mut self, op: &Op, result: Option<&Val>) {
         let accesses = self.accesses(op, result);
         let (part, full) = (self.part, self.scratch_full.then_some(Access::Full));
         let matched = match *op {

@@ -20,8 +20,11 @@ impl Handling<'_, '_> {
         let keys: Vec<Option<Val>> = keys.iter().map(key).collect();
         let (mut best, mut cursor) = (Row::NONE, 0);
         while let Some((row, next)) = rows.scan(cursor, self.cx.now) {
-            let matches =
-                spec.parts.iter().zip(&keys).all(|(part, key)| self.holds(table, row, part, key.as_ref()));
+            let matches = spec
+                .parts
+                .iter()
+                .zip(&keys)
+                .all(|(part, key)| self.passes_test(table, row, part, key.as_ref()));
             if matches && (best == Row::NONE || self.comes_before(table, spec, row, best)) {
                 best = row;
             }
@@ -31,7 +34,7 @@ impl Handling<'_, '_> {
     }
 
     /// Whether a test is true; with a NULL it is not.
-    fn holds(&self, table: TableId, row: Row, part: &MatchPart, key: Option<&Val>) -> bool {
+    fn passes_test(&self, table: TableId, row: Row, part: &MatchPart, key: Option<&Val>) -> bool {
         let cell = |column: u16| self.cell_of(table, row, column);
         if part.wildcard.is_some_and(|column| cell(column).is_none()) {
             return true;

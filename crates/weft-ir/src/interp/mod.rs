@@ -367,7 +367,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                     op => self.op(op),
                 };
                 if self.notes.is_some() {
-                    self.note(&inst.op, result.as_ref());
+                    self.record_accesses(&inst.op, result.as_ref());
                 }
                 if let (Some(to), Some(value)) = (inst.result, result) {
                     self.values[to.0 as usize] = Some(value);
@@ -382,7 +382,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                         no
                     }
                 }
-                end => return self.end(end),
+                end => return self.run_terminator(end),
             };
             let next = &function.blocks[jump.block.0 as usize];
             if let Some(max) = next.scan_rows_max {
@@ -399,7 +399,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    fn end(&self, end: &Terminator) -> End {
+    fn run_terminator(&self, end: &Terminator) -> End {
         match *end {
             Terminator::Drop { line } => End::Verdict { verdict: Verdict::Drop, text: None, line },
             Terminator::Reply { line } => End::Verdict { verdict: Verdict::Reply, text: None, line },

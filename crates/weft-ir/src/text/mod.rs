@@ -66,7 +66,7 @@ pub fn write(function: &Function) -> String {
 /// The first line with a syntax error.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
     let mut lines = SourceLines::of(text);
-    let mut line = lines.wanted("`function`")?;
+    let mut line = lines.expect_line("`function`")?;
     line.keyword("function")?;
     let function = parse_function(&mut line, &mut lines)?;
     match lines.next() {
@@ -196,14 +196,14 @@ impl Types {
 fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Result<Function, ParseError> {
     let mut function = Function { name: head.text()?, ..Function::default() };
     head.expect('{')?;
-    head.end()?;
+    head.expect_end()?;
     let mut types = Types::default();
     // The block without a terminator so far.
     let mut open: Option<Block> = None;
     loop {
-        let mut line = lines.wanted("`}`")?;
+        let mut line = lines.expect_line("`}`")?;
         if line.eat('}') {
-            line.end()?;
+            line.expect_end()?;
             if open.is_some() {
                 return Err(line.error("the end of the block"));
             }
@@ -227,7 +227,7 @@ fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Res
                 block.insts.push(inst);
             }
         }
-        line.end()?;
+        line.expect_end()?;
     }
     let missing = types.0.iter().position(Option::is_none);
     if let Some(value) = missing {

@@ -374,10 +374,10 @@ fn write_element(out: &mut String, element: &Element) {
 /// The first line with a syntax error.
 pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
     let mut lines = SourceLines::of(text);
-    let mut line = lines.wanted("`chain`")?;
+    let mut line = lines.expect_line("`chain`")?;
     line.keyword("chain")?;
     let mut chain = ChainProgram { name: line.text()?, ..ChainProgram::default() };
-    line.end()?;
+    line.expect_end()?;
     let mut is_response = false;
     while let Some(mut line) = lines.next() {
         let not_here = line.error("a declaration that may stand here");
@@ -485,7 +485,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             }
             _ => return Err(not_here),
         }
-        line.end()?;
+        line.expect_end()?;
     }
     Ok(chain)
 }

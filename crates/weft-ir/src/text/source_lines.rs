@@ -24,7 +24,8 @@ impl<'a> SourceLines<'a> {
         Self { lines: text.lines().enumerate(), at: 0 }
     }
 
-    pub(super) fn wanted(&mut self, what: &str) -> Result<SourceLine<'a>, ParseError> {
+    /// Reads the next line; an error that `what` was expected at the end of the text.
+    pub(super) fn expect_line(&mut self, what: &str) -> Result<SourceLine<'a>, ParseError> {
         let found = self.next();
         found.ok_or_else(|| self.error(what))
     }
@@ -81,7 +82,8 @@ impl SourceLine<'_> {
         ParseError { line: self.number, what: format!("expected {what}, {found}") }
     }
 
-    pub(super) fn end(&self) -> Result<(), ParseError> {
+    /// Checks that the line ends here.
+    pub(super) fn expect_end(&self) -> Result<(), ParseError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.error("the end of the line")) }
     }
 

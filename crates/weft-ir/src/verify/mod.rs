@@ -439,7 +439,7 @@ impl<'a> Check<'a> {
                 }
             }
             self.line = block.end.line();
-            self.end(&block.end);
+            self.check_terminator(&block.end);
             let ends = matches!(
                 block.end,
                 Terminator::Jump(_) | Terminator::Branch(..) | Terminator::Forward | Terminator::Drop { .. }
@@ -473,13 +473,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn all(&mut self, values: &[Value], ty: Ty) {
+    fn want_all(&mut self, values: &[Value], ty: Ty) {
         values.iter().for_each(|&v| self.want(v, ty));
     }
 
     /// All values must have the type `takes`; the operation gives `gives`.
     fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> OpResult {
-        self.all(values, takes);
+        self.want_all(values, takes);
         OpResult::Value(Some(gives))
     }
 
@@ -534,7 +534,7 @@ impl<'a> Check<'a> {
             Op::Concat(ref parts) => self.maps(parts, Bytes, Bytes),
             Op::Lower(a) | Op::Upper(a) => self.maps(&[a], Bytes, Bytes),
             Op::Slice(a, from, count) | Op::Part(a, from, count) => {
-                self.all(&[from, count], Int);
+                self.want_all(&[from, count], Int);
                 self.maps(&[a], Bytes, Bytes)
             }
             Op::Hash(a) => {
@@ -616,7 +616,7 @@ impl<'a> Check<'a> {
                 if b.is_none() && input.is_some_and(|input| Ty::of(input.ty) == Ty::Bytes) {
                     self.report(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
                 }
-                self.all(&[a, b.unwrap_or(a)], Ty::Int);
+                self.want_all(&[a, b.unwrap_or(a)], Ty::Int);
                 OpResult::Nothing
             }
             _ => OpResult::Value(Some(Ty::Int)),
@@ -961,7 +961,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn end(&mut self, end: &Terminator) {
+    fn check_terminator(&mut self, end: &Terminator) {
         match end {
             Terminator::Branch(by, ..) => self.want(*by, Ty::Bool),
             Terminator::Abort { status, text, .. } => {

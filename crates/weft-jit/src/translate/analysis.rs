@@ -266,7 +266,7 @@ impl ScratchBound {
     }
 
     /// Whether there is always room for that many bytes.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn always_fits(&self) -> bool {
         self.taken.is_some_and(|taken| taken <= SCRATCH_BYTES_MIN as u64)
     }
 
@@ -310,7 +310,7 @@ fn known_flags(function: &Function, plan: &Plan<'_>, before: ScratchBound) -> (K
             }
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
-                if inst.op == Op::ScratchFull && room.is_there() {
+                if inst.op == Op::ScratchFull && room.always_fits() {
                     known_flags[result.0 as usize] = Some(false);
                 }
             }

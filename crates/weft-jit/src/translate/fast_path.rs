@@ -111,7 +111,11 @@ impl ParsedFrame {
     }
 
     /// Whether these bytes certainly lie in the frame.
-    pub(super) fn holds(&self, (at, len): (clif::Value, clif::Value), dfg: &clif::DataFlowGraph) -> bool {
+    pub(super) fn surely_holds(
+        &self,
+        (at, len): (clif::Value, clif::Value),
+        dfg: &clif::DataFlowGraph,
+    ) -> bool {
         let end = known(dfg, at).zip(known(dfg, len)).and_then(|(at, len)| at.checked_add(len));
         end.is_some_and(|end| (1..=self.frame_min).contains(&end))
     }

@@ -281,7 +281,7 @@ impl<'a, 'f> Segment<'a, 'f> {
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
         (self.room, self.may_have_effects) = (ScratchBound::NONE, false);
         let after = |room: ScratchBound, part: &Part<'_>| room.after(part.function, self.plan);
-        self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).is_there();
+        self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).always_fits();
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         self.copies = ops.any(|inst| matches!(inst.op, Op::Mirror(_)));
         self.declare_inputs(parts)?;
@@ -1061,9 +1061,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let args = [cx, packed, code.unwrap_or(zero), began, start, len];
         // Only locks live across the call; without them there is nothing to save.
         if self.locks.is_empty() && self.vars_lock.is_none() {
-            self.segment.call(Helper::Settle, &args);
+            self.segment.call(Helper::EndPass, &args);
         } else {
-            self.segment.call_cold(Cold::Settle, &args);
+            self.segment.call_cold(Cold::EndPass, &args);
         }
         self.unlock();
         self.segment.builder.ins().return_(&[]);

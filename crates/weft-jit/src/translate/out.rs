@@ -140,7 +140,7 @@ impl Segment<'_, '_> {
 
     /// Keeps runs of bytes, each for a cell of the row. One helper copies them all: a call is cheaper than compiling so
     /// many copies.
-    fn keep_cells(&mut self, runs: &[(usize, Val)], cells: clif::Value) {
+    fn copy_cells_to_scratch(&mut self, runs: &[(usize, Val)], cells: clif::Value) {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, BYTES_BYTES * runs.len() as u32, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
         for (at, (_, run)) in (0..).step_by(BYTES_BYTES as usize).zip(runs) {
@@ -150,7 +150,7 @@ impl Segment<'_, '_> {
         }
         let which = runs.iter().fold(0u64, |which, (cell, _)| which | 1 << cell);
         let (list, which) = (self.builder.ins().stack_addr(I64, slot, 0), self.int(which as i64));
-        self.call(Helper::KeepCells, &[self.frame, list, which, cells]);
+        self.call(Helper::CopyCells, &[self.frame, list, which, cells]);
     }
 
     /// Emits a copy of [`COPY_MAX`] bytes.
@@ -212,7 +212,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Copies a value's bytes into the scratch; bytes that are there already only count as used.
-    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> ScratchRange {
+    pub(super) fn copy_to_scratch(&mut self, value: Value, bytes: Val) -> ScratchRange {
         if self.in_scratch[value.0 as usize] {
             let ScratchRange { start, len } = self.segment.range_of(bytes);
             return ScratchRange { start, len: self.segment.take_scratch(len) };
@@ -229,7 +229,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             tag = sink_cell::of(ty);
             word = match ty {
                 Ty::Bytes => {
-                    let range = self.keep_value(value, held);
+                    let range = self.copy_to_scratch(value, held);
                     kept = Some(self.segment.kept(range));
                     self.segment.range_word(range)
                 }
@@ -285,7 +285,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let first = runs[0].0 / CELLS_AT_ONCE * CELLS_AT_ONCE;
             let cells = self.segment.iadd_imm(cells, (first * size_of::<Cell>()) as i64);
             let runs: Vec<(usize, Val)> = runs.iter().map(|(cell, run)| (cell - first, *run)).collect();
-            self.segment.keep_cells(&runs, cells);
+            self.segment.copy_cells_to_scratch(&runs, cells);
         }
         Ok(())
     }

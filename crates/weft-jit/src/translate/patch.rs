@@ -73,7 +73,7 @@ impl Patches {
                 let is_set = (uses.set | uses.cleared).contains(sum.input);
                 !sum.pseudo && sum.covers.is_empty() && !is_set
             };
-            how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
+            patch_kind(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
         };
         Self { how: chain.request.inputs.iter().enumerate().map(how).collect(), edits }
     }
@@ -82,7 +82,7 @@ impl Patches {
         self.how.iter().all(Option::is_none)
     }
 
-    pub(super) fn how(&self, input: usize) -> Option<PatchKind> {
+    pub(super) fn patch_kind(&self, input: usize) -> Option<PatchKind> {
         self.how.get(input).copied().flatten()
     }
 
@@ -151,7 +151,7 @@ fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
 }
 
 /// How a changed input is written into the frame; None if it cannot be patched.
-fn how(input: &Input, store: &FieldWrite) -> Option<PatchKind> {
+fn patch_kind(input: &Input, store: &FieldWrite) -> Option<PatchKind> {
     match store.at {
         FieldLayout::Bits { bytes, shift: 0, bits, endian }
             if bits == 8 * bytes && Ty::of(input.ty) == Ty::Int =>

@@ -60,7 +60,7 @@ impl<'f> Definitions<'f> {
                 Some(Op::FrameGet(other_at, other_bytes, other_endian)),
             ) => {
                 (bytes, endian) == (other_bytes, other_endian)
-                    && self.place(*at).is_some_and(|at| self.place(*other_at) == Some(at))
+                    && self.constant_offset(*at).is_some_and(|at| self.constant_offset(*other_at) == Some(at))
             }
             (Some(Op::IntBinary(op, a, b)), Some(Op::IntBinary(other_op, x, y))) => {
                 op == other_op && equal(a, x) && equal(b, y)
@@ -70,7 +70,7 @@ impl<'f> Definitions<'f> {
     }
 
     /// The constant that a value is, as an offset in the frame; None if it is not constant.
-    fn place(&self, at: Value) -> Option<u64> {
+    fn constant_offset(&self, at: Value) -> Option<u64> {
         match self.made[at.0 as usize] {
             Some(Op::IntConst(at)) => u64::try_from(*at).ok(),
             _ => None,
@@ -90,7 +90,7 @@ impl<'f> Definitions<'f> {
                 continue;
             }
             if let Op::FrameGet(at, bytes, _) = &inst.op {
-                len = len.max(self.place(*at).unwrap_or(0) + u64::from(*bytes));
+                len = len.max(self.constant_offset(*at).unwrap_or(0) + u64::from(*bytes));
             }
             needed.extend(inst.op.operands());
             insts.push(inst.clone());

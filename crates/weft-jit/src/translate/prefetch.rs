@@ -260,10 +260,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         for inst in &block.insts {
             match &inst.op {
                 Op::Find(table, key) if slice.is_known_lookup(&inst.op) => {
-                    self.note_find(*table, *key, layout)?
+                    self.store_find_key(*table, *key, layout)?
                 }
                 Op::Match(_, id, keys) if slice.is_known_lookup(&inst.op) => {
-                    self.note_match(*id, keys, layout)?
+                    self.store_match_key(*id, keys, layout)?
                 }
                 Op::ScratchFull => {
                     let no = self.segment.bool(false);
@@ -314,7 +314,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Stores the hash of a key and the address of its slots, if compiled code looks up such keys itself.
-    fn note_find(
+    fn store_find_key(
         &mut self,
         table: TableId,
         key: Value,
@@ -356,7 +356,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Stores the words of a key, preceded by 1.
-    fn note_match(
+    fn store_match_key(
         &mut self,
         id: MatchId,
         keys: &[(Value, Option<Value>)],

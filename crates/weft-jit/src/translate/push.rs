@@ -167,15 +167,15 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let fits = |stack: &Stack| stack.values.len() == parts.len() && is_fit(stack, is_run);
                 match are_held && stacks.iter().all(fits) {
                     true => self.push(id, stacks, parts),
-                    false => self.note_reshape(id, parts),
+                    false => self.record_header_change(id, parts),
                 }
             }
-            _ => self.note_reshape(id, parts),
+            _ => self.record_header_change(id, parts),
         }
     }
 
     /// Records a change of structure as edits.
-    fn note_reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
+    fn record_header_change(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         for (at, part) in parts.iter().enumerate() {
             self.edit(target::part(at as u16), Some(*part))?;
         }
@@ -238,7 +238,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(other, []);
         self.segment.builder.set_cold_block(other);
         self.segment.builder.switch_to_block(other);
-        self.note_reshape(id, parts)?;
+        self.record_header_change(id, parts)?;
         self.ins().jump(done, []);
         self.segment.builder.switch_to_block(done);
         Ok(())

@@ -149,16 +149,16 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Column(table, row, column) => Some(self.column_get(*table, *row, *column, inst.result)?),
             Op::ColumnIsNull(table, row, column) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 let (row, address) = self.get(*row)?.two();
                 Some(Val::One(self.is_null(place, row, address)))
             }
             Op::SetColumn(table, row, column, value, journal) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 Some(Val::One(self.set_column(block, place, *row, *value, *journal)?))
             }
             Op::CountInto(table, row, column, bin, journal) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 let at = self.journaled_table(*table, *journal);
                 let (column, bin) = (self.column_address(place.at), self.get(*bin)?.one());
                 self.on_row(block, *row, |this, row| {
@@ -167,7 +167,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 None
             }
             Op::SetColumnNull(table, row, column, journal) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 let at = self.journaled_table(*table, *journal);
                 let column = self.column_address(place.at);
                 self.on_row(block, *row, |this, row| {
@@ -215,7 +215,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Locates a column of a table; an error if the state's table lacks it.
-    fn place(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
+    fn locate_column(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
         let plan = self.segment.plan;
         let at = column_ref(plan, table, column);
         let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
@@ -315,7 +315,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         column: ColumnId,
         result: Option<Value>,
     ) -> Result<Val, Unsupported> {
-        let place = self.place(table, column)?;
+        let place = self.locate_column(table, column)?;
         let (row, address) = self.get(row)?.two();
         if place.ty == Ty::Bytes {
             return Ok(self.column_bytes(place, row, address, result));

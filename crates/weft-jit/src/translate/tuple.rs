@@ -126,7 +126,7 @@ impl Segment<'_, '_> {
                 let is_present = self.builder.declare_var(I8);
                 column.now = Some((first, second, is_present));
                 self.define(column, value, present);
-                let how = self.patches.how(at);
+                let how = self.patches.patch_kind(at);
                 column.patched = how.map(|how| Patched { how, due: self.builder.declare_var(I8) });
                 let no = self.bool(false);
                 self.make_due(column, no);
@@ -245,7 +245,7 @@ impl Segment<'_, '_> {
     ) -> (clif::Value, clif::Value) {
         let base = region_at(region);
         let start = self.load_cx(I64, base + SLICE_START);
-        if region == REGION_BODY && self.parsed_frame.holds((offset, len), &self.builder.func.dfg) {
+        if region == REGION_BODY && self.parsed_frame.surely_holds((offset, len), &self.builder.func.dfg) {
             let yes = self.bool(true);
             return (self.builder.ins().iadd(start, offset), yes);
         }
