@@ -1,4 +1,4 @@
-//! Estimates of code size.
+//! Estimates the size of compiled code, in steps of the IR.
 //!
 //! A step is roughly the cost of compiling an addition. An operation that back ends expand to several instructions and
 //! blocks counts as several steps. Compile time grows faster than linearly in steps, so [`SEGMENT_STEPS_MAX`] limits

@@ -814,7 +814,7 @@ extern "C" fn unlock_vars(frame: &Frame<'_, '_>) {
 
 // Tables.
 
-/// The canonical key of several columns.
+/// Encodes a key of several columns in canonical form, and keeps it in the scratch.
 extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
     let parts = cells(parts, n);
     // As `KeyBuilder`, but in place.
@@ -885,7 +885,7 @@ fn inserted(table: &Table, insert: Insert) -> RowRef {
     }
 }
 
-/// The upper half of `table` requests the journal.
+/// Inserts a row by a key of one word. A nonzero upper half of `table` requests a journal entry.
 extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, new: &mut RowRef) {
     let rows = &frame.cx.state.tables[table as u16 as usize];
     let now = frame.cx.now;
@@ -1005,7 +1005,7 @@ extern "C" fn set_null(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: 
     rows.set_null(row, *column, true);
 }
 
-/// As [`set_bytes`], where the bytes are counters.
+/// Adds to a counter of a column of counters; `table` is as for [`set_bytes`].
 extern "C" fn count_into(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef, bin: u64) {
     let (at, row) = (table as u16, Row(row));
     let rows = &frame.cx.state.tables[usize::from(at)];

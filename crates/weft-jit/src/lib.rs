@@ -327,7 +327,7 @@ struct FastPathCode {
 }
 
 impl FastPathCode {
-    /// Returns None if the chain has no common-case frames.
+    /// Compiles the fast path and its prefetcher. None if the chain has no common-case frames.
     fn compile(plan: &Plan<'_>, prefetches: bool) -> Result<Option<Self>, Unsupported> {
         let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
         let Some(parser) = parser else { return Ok(None) };

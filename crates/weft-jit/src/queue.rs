@@ -535,7 +535,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.ins().store(WORD, word, base, offset);
     }
 
-    /// The verifier guarantees that a word has one type.
+    /// The variable of a slot. The verifier guarantees that a word has one type.
     fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
         let clif_ty = match ty {
             Ty::Bool => I8,

@@ -29,7 +29,7 @@ pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
     ends_like(rest, last)
 }
 
-/// The rest of a text that begins with this part of a pattern.
+/// Strips a part of a pattern from the start of a text; None if the text does not begin with it.
 fn without_start<'t>(text: &'t [u8], part: &[u8]) -> Option<&'t [u8]> {
     let mut rest = text;
     for byte in part {
@@ -94,7 +94,7 @@ impl<'p> Wildcards<'p> {
         Self { n_words, any, by_char, last: 1 << ((chars.len() - 1) % 64) }
     }
 
-    /// The end of the first match in the text.
+    /// Finds the end of the first match in the text; None if there is none.
     fn find_end(&self, text: &[u8]) -> Option<usize> {
         let mut states = vec![0_u64; self.n_words];
         let mut end = 0;

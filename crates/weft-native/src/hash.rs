@@ -1,4 +1,4 @@
-//! Hashes, and hash-based choice of slots.
+//! Native functions that hash data, and that choose a slot by a hash.
 
 use core::cell::RefCell;
 use sha2::{Digest, Sha256};

@@ -1,4 +1,4 @@
-//! Network addresses and domain names.
+//! Native functions on network addresses and domain names.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weft_core::native::{Arg, Call, Ended};

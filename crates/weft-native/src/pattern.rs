@@ -1,4 +1,4 @@
-//! Patterns, compiled once.
+//! Native functions that search text: regular expressions and sets of texts, compiled once.
 
 use crate::PrepareError;
 use aho_corasick::AhoCorasick;

@@ -1,4 +1,4 @@
-//! Bytes as text, and back.
+//! Native functions that encode bytes as text and decode them: base64, hexadecimal, UTF-8.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE_NO_PAD};

@@ -1,4 +1,4 @@
-//! Changes of rows while a matcher is in use.
+//! Changes a matcher while it is in use: inserts, removes and reorders rows.
 
 use super::order::{Order, Rank};
 use super::{Cell, Codec, MatchSpec, MatchedRow, Matcher, TooManyRows, cell, found};

@@ -1,4 +1,4 @@
-//! Keyed access, expiry and eviction.
+//! Inserts rows by key, and removes them by expiry and eviction.
 
 use super::index::HomeProbe;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};

@@ -1,4 +1,4 @@
-//! Random well-formed functions.
+//! Generates random well-formed functions, to test back ends and passes.
 
 use super::{Rng, new_block};
 use crate::ir::*;
@@ -160,7 +160,7 @@ struct Scope {
 }
 
 impl Builder<'_> {
-    /// Some steps; true if a verdict ended the block.
+    /// Adds random steps. True if a verdict ended the block.
     fn body(&mut self, depth: usize) -> bool {
         let n_steps = 2 + self.rng.below(10);
         for _ in 0..n_steps {
@@ -238,7 +238,7 @@ impl Builder<'_> {
         self.push(None, op);
     }
 
-    /// A value of the type, likely an existing one.
+    /// Chooses a value of the type, likely an existing one.
     fn any(&mut self, ty: Ty) -> Value {
         let there: Vec<Value> = self.values.iter().copied().filter(|v| self.function.ty(*v) == ty).collect();
         if !there.is_empty() && self.rng.percent(75) {
@@ -258,7 +258,7 @@ impl Builder<'_> {
         self.give(Ty::Bytes, Op::BytesConst(bytes.to_vec()))
     }
 
-    /// A number that is likely an offset in a short text.
+    /// Generates a number that is likely an offset in a short text.
     fn position(&mut self) -> Value {
         if self.rng.percent(40) {
             return self.any(Ty::Int);
@@ -287,7 +287,7 @@ impl Builder<'_> {
         self.chain.tables[usize::from(table.0)].realisation != Realisation::Replicated
     }
 
-    /// A key from a small set, so that rows are found.
+    /// Generates a key from a small set, so that rows are found.
     fn key(&mut self, table: TableId) -> Value {
         let spec = &self.chain.tables[usize::from(table.0)].spec;
         let parts: Vec<Value> = spec.key.iter().map(|column| self.key_part(column.ty)).collect();
@@ -671,7 +671,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Matches rows, with values that may match.
+    /// Adds a match of rows, with values that may match.
     fn matched(&mut self) {
         let (id, decl) = pick(self.rng, &self.chain.matches);
         let mut keys = Vec::new();
@@ -852,7 +852,7 @@ impl Builder<'_> {
         self.set_end(self.block, end);
     }
 
-    /// Two paths that may meet again; true if they do not.
+    /// Adds two paths that may meet again; true if they do not.
     fn diamond(&mut self, depth: usize) -> bool {
         let by = self.any(Ty::Bool);
         let fork = self.block;
@@ -898,7 +898,7 @@ impl Builder<'_> {
         false
     }
 
-    /// Looks up a row and inserts it if there is none.
+    /// Adds a look-up of a row, and its insertion if there is none.
     fn upsert(&mut self) {
         let table = self.table();
         if !self.is_writable(table) {

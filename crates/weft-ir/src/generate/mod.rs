@@ -211,7 +211,7 @@ fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
     inputs
 }
 
-/// One table for each key shape, and a replicated one.
+/// Generates one table for each key shape, and a replicated one.
 fn tables(rng: &mut Rng) -> Vec<TableDecl> {
     let keys: [(&str, &[Type]); 8] = [
         ("by_int", &[Type::Uint(64)]),
@@ -231,7 +231,7 @@ fn tables(rng: &mut Rng) -> Vec<TableDecl> {
 /// The id of the [`rules`] table.
 const RULES: TableId = TableId(8);
 
-/// A replicated table for matches.
+/// Generates a replicated table for matches.
 fn rules(rng: &mut Rng) -> TableDecl {
     let column =
         |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
@@ -260,7 +260,7 @@ fn rules(rng: &mut Rng) -> TableDecl {
     TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
 }
 
-/// A row of [`rules`].
+/// Generates a row of [`rules`].
 fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
     let number = |rng: &mut Rng| Value::Int(function::int(rng));
     let rank = Value::Int(rng.pick(&[-1, 0, i64::MAX]));
@@ -284,7 +284,7 @@ const NETS: [&[u8]; 5] = [
     &[1, 33],
 ];
 
-/// Declared matches over [`rules`].
+/// Generates declared matches over [`rules`].
 fn matches(rng: &mut Rng) -> Vec<MatchDecl> {
     let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
     let mut decl = || {

@@ -1,4 +1,4 @@
-//! Random passes and their observable results.
+//! Generates random passes, and observes their results.
 
 use super::Rng;
 use crate::backend::Program;
@@ -130,7 +130,7 @@ fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
 }
 
 impl RuleChange {
-    /// A random change.
+    /// Generates a random change.
     pub fn random(rng: &mut Rng) -> Self {
         let id = rng.below(30) as i64 - 10;
         Self { row: super::rule(rng, id), is_there: rng.percent(60), is_built: rng.percent(40) }
@@ -312,7 +312,7 @@ impl World {
         (self.observe(chain, pass.now, expired_row), noted.expect("the world has the chain's tables"))
     }
 
-    /// The row for a TIMEOUT, if one has expired.
+    /// Takes a row for a TIMEOUT pass; [`Row::NONE`] if none has expired.
     fn take_expired_row(&self, chain: &ChainProgram, pass: &Pass) -> Row {
         let mut rows = Vec::new();
         if let Some((table, why)) = self.removal(chain, pass) {

@@ -1,4 +1,4 @@
-//! Operations on bytes and text.
+//! Evaluates operations on bytes and text for the interpreter.
 
 use crate::ir::{BytesCmp, Endian};
 use memchr::memmem;
@@ -101,7 +101,7 @@ pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     sizes_fit && bits <= 8 * address.len() && (0..bits).all(|i| bit(address, i) == bit(network, i))
 }
 
-/// A number in a frame; 0 if it exceeds the frame.
+/// Reads a number in a frame; 0 if it exceeds the frame.
 pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
     let digits = part(frame, at, i64::from(bytes)).unwrap_or_default().iter();
     let append = |number: u64, digit: &u8| number << 8 | u64::from(*digit);
@@ -112,7 +112,7 @@ pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
     number as i64
 }
 
-/// The folded sum of 16-bit words; 0 if they exceed the frame.
+/// Sums 16-bit words of a frame, with the carries folded in; 0 if they exceed the frame.
 pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
     let words = part(frame, at, len).unwrap_or_default().chunks(2);
     let word = |word: &[u8]| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! The first matching row, by a walk through all rows.
+//! Finds the first matching row for the interpreter, by a walk through all rows.
 
 use super::bytes::in_prefix;
 use super::{Handling, Val};
@@ -81,7 +81,7 @@ impl Handling<'_, '_> {
         self.column(table, ColumnId(column)).1
     }
 
-    /// The value of a column; None for NULL.
+    /// Reads a column of a row; None for NULL.
     fn cell_of(&self, table: TableId, row: Row, column: u16) -> Option<Val> {
         let rows: &Table = &self.cx.state.tables[usize::from(table.0)];
         let (at, ty) = self.column(table, ColumnId(column));

@@ -63,7 +63,7 @@ impl Backend for Interp {
     }
 }
 
-/// The positions of each table's columns, keys first.
+/// Locates the columns of each table, keys first. An error if the state lacks a table or column.
 fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, Unsupported> {
     let unsupported = |reason| Unsupported { reason, line: 0 };
     let mut columns = Vec::new();
@@ -246,7 +246,7 @@ fn record_end(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bo
 }
 
 impl Interpreted {
-    /// The inputs from the engine.
+    /// Collects the inputs of the pass from the context.
     fn inputs(&self, cx: &Cx<'_>) -> Inputs {
         let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
         let none = Frames::default();
@@ -506,7 +506,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// The result of an instruction, if it has one.
+    /// Runs an instruction; returns its result, if it has one.
     fn op(&mut self, op: &Op) -> Option<Val> {
         Some(match *op {
             Op::BoolConst(b) => Val::Bool(b),
@@ -616,7 +616,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         })
     }
 
-    /// Operations with effects only.
+    /// Runs an operation that has effects but no result.
     fn effect(&mut self, op: &Op) {
         match *op {
             Op::SetInput(id, value) => {
@@ -830,7 +830,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         numbers::int(op, a, b)
     }
 
-    /// The merged parts of all workers; 0 if there are none.
+    /// Merges the parts of all workers; 0 if there are none.
     fn merged(&self, id: VarId) -> i64 {
         let index = self.var(id).word as usize;
         let parts = self.cx.state.merged_parts.iter().map(|part| part.word(index) as i64);

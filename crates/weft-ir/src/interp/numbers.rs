@@ -1,4 +1,4 @@
-//! Operations on integers, floats and booleans.
+//! Evaluates operations on integers, floats and booleans for the interpreter.
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 
@@ -27,7 +27,7 @@ pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
     }
 }
 
-/// Only for operations that the verifier allows.
+/// Whether an operation overflows; only for operations that the verifier allows.
 pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     let (ua, ub) = (a as u64, b as u64);
     match (op, signed) {
@@ -108,7 +108,7 @@ pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
     }
 }
 
-/// Rust's conversions truncate, saturate, and turn NaN into 0.
+/// Converts a float. Rust's conversions truncate, saturate, and turn NaN into 0.
 pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
     match signed {
         Signed::Yes => a as i64,
@@ -151,7 +151,7 @@ pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
     core::str::from_utf8(text).ok()?.parse().ok().filter(|x: &f64| x.is_finite())
 }
 
-/// The text before and after the first of these bytes.
+/// Splits a text at the first of these bytes; the second part is None if there is none.
 fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     match text.iter().position(|byte| at.contains(byte)) {
         Some(found) => (&text[..found], Some(&text[found + 1..])),
@@ -159,7 +159,7 @@ fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     }
 }
 
-/// None if the text is not a 64-bit integer.
+/// Parses a decimal integer; None if the text is not a 64-bit integer.
 pub(crate) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
     let digits = match (signed, text.strip_prefix(b"-")) {
         (Signed::Yes, Some(digits)) => digits,

@@ -1,11 +1,11 @@
-//! Operations on tables.
+//! Runs operations on tables for the interpreter.
 
 use super::{Handling, TableLock, Val};
 use crate::ir::*;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use weft_core::types::Type;
 
-/// The canonical encoding of a key of several columns.
+/// Encodes a key of several columns in canonical form.
 pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
     let mut key = KeyBuilder::default();
     for part in parts {
@@ -18,7 +18,7 @@ pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
 }
 
 impl Handling<'_, '_> {
-    /// Runs an operation that gives a value.
+    /// Runs a table operation and returns its result.
     pub(super) fn table_value(&mut self, op: &Op) -> Val {
         let state = self.cx.state;
         let now = self.cx.now;

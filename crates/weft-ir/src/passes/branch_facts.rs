@@ -88,7 +88,7 @@ impl FlagFacts {
         Self { definitions: definitions.collect(), only_edges }
     }
 
-    /// The value of a flag in a block, if it is known.
+    /// Decides a flag in a block from earlier branches; None if they do not decide it.
     fn flag_in(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
         let mut at = block;
         for _ in 0..steps {
@@ -116,7 +116,7 @@ impl FlagFacts {
         }
     }
 
-    /// The value of a flag, given the value of another one.
+    /// Decides a flag from the value of the flag `by`; None if it implies nothing.
     fn implied_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
         if by == flag {
             return Some(holds);

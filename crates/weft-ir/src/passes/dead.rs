@@ -49,7 +49,7 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
     }
 }
 
-/// The values that a terminator reads itself.
+/// Lists the values that a terminator reads itself, without arguments of jumps.
 fn terminator_operands(end: &crate::ir::Terminator) -> Vec<Value> {
     use crate::ir::{StatusOperand, Terminator};
     match end {

@@ -197,7 +197,7 @@ fn vars(rng: &mut Rng) -> Vec<VarDecl> {
     types.into_iter().take(6 + extra).enumerate().map(var).collect()
 }
 
-/// All mandatory handlers of a level, and most optional ones.
+/// Generates all mandatory handlers of a level, and most optional ones.
 fn handlers(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Handlers {
     let has_partitions = level.partitions != Partitions::One;
     let needs_rank = level.order.by_least_packet || level.packets != PacketOrder::Arrival;
@@ -254,7 +254,7 @@ impl<'g> Generating<'g> {
         Handler { body, types: generating.types }
     }
 
-    /// Some steps; returns whether all paths through them end.
+    /// Adds random steps. True if all paths through them end the handler.
     fn block(&mut self, steps: &mut Vec<Step>, depth: usize) -> bool {
         let outer = self.values.len();
         let mut ended = false;
@@ -314,7 +314,7 @@ impl<'g> Generating<'g> {
         }
     }
 
-    /// A value of this type, usually an existing one.
+    /// Chooses a value of this type, usually an existing one.
     fn value(&mut self, steps: &mut Vec<Step>, ty: Ty) -> Value {
         let there: Vec<Value> =
             self.values.iter().copied().filter(|v| self.types[usize::from(v.0)] == ty).collect();

@@ -69,7 +69,7 @@ struct Running<'r, 'w> {
 }
 
 impl Running<'_, '_> {
-    /// The end word; None if the steps behind the block follow.
+    /// Runs steps. Returns the end word if they end the handler; None if the steps after the block follow.
     fn block(&mut self, steps: &[Step]) -> Option<u64> {
         for step in steps {
             match step {

@@ -203,7 +203,7 @@ impl Verifying<'_> {
         }
     }
 
-    /// The type of a word, which must exist at this moment.
+    /// The type of the word in a slot; an error if the moment does not have it.
     fn slot(&self, slot: Slot) -> Result<Ty, String> {
         let none = || format!("there is no {slot:?} here");
         let var = |vars: &[super::VarDecl], first: u16| match slot.word.checked_sub(first) {

@@ -1,4 +1,4 @@
-//! The text form of declared header changes.
+//! Writes and parses the text form of declared header changes.
 //!
 //! ```text
 //! reshape U32 cut

@@ -142,7 +142,7 @@ fn typed(function: &Function, value: Value) -> String {
     format!("v{}: {ty}", value.0)
 }
 
-/// Values with a type but no definition.
+/// Iterates over the values that have a type but no definition.
 fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
     let mut defined = vec![false; function.types.len()];
     for block in &function.blocks {

@@ -1,4 +1,4 @@
-//! The text form of operations and terminators.
+//! Writes and parses the text form of operations and terminators.
 
 use super::source_lines::{SourceLine, quote, write_float};
 use super::{ParseError, name_of, thing_of};
@@ -590,7 +590,7 @@ fn parse_simple(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, Par
     }))
 }
 
-/// Operations on declarations of the chain.
+/// Parses an operation on declarations of the chain, such as inputs and tables; None if `name` is not one.
 fn parse_stateful(line: &mut SourceLine<'_>, name: &str, j: Journal) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "native" => {
@@ -660,7 +660,7 @@ fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
     }
 }
 
-/// Values after commas, each with an optional NULL flag.
+/// Parses values after commas, each with an optional NULL flag.
 fn parse_cells(line: &mut SourceLine<'_>) -> Result<Vec<(Value, Option<Value>)>, ParseError> {
     let mut cells = Vec::new();
     while line.eat(',') {

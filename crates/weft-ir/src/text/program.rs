@@ -1,4 +1,4 @@
-//! The text form of a chain: declarations, one per line, and functions.
+//! Writes and parses the text form of a chain: declarations, one per line, and functions.
 
 use super::ops::ENDIANS;
 use super::source_lines::{SourceLine, SourceLines, quote, write_float};

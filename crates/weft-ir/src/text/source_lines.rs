@@ -1,4 +1,4 @@
-//! Lines of a text and their words.
+//! Splits the text form into lines and words for the parsers.
 
 use super::{ParseError, thing_of};
 use crate::ir::Value;
@@ -155,7 +155,7 @@ impl SourceLine<'_> {
         Ok(number)
     }
 
-    /// A word of `prefix` and a number: `t0`.
+    /// Reads a word of `prefix` and a number, such as `t0`; returns the number.
     pub(super) fn id<T: FromStr>(&mut self, prefix: &str) -> Result<T, ParseError> {
         let digits =
             self.peek_word().strip_prefix(prefix).filter(|d| d.starts_with(|c: char| c.is_ascii_digit()));
@@ -193,7 +193,7 @@ impl SourceLine<'_> {
         }
     }
 
-    /// A float, as [`write_float`] writes it.
+    /// Reads a float, as [`write_float`] writes it.
     pub(super) fn float(&mut self) -> Result<f64, ParseError> {
         let word = self.word("a float")?;
         let float = match word.strip_prefix("bits.0x") {
@@ -203,7 +203,7 @@ impl SourceLine<'_> {
         float.ok_or_else(|| self.error("a float before this"))
     }
 
-    /// Bytes in quotes, as [`quote`] writes them.
+    /// Reads bytes in quotes, as [`quote`] writes them.
     pub(super) fn bytes(&mut self) -> Result<Vec<u8>, ParseError> {
         let Some(inside) = self.rest.strip_prefix('"') else { return Err(self.error("a text in quotes")) };
         let mut bytes = Vec::new();
@@ -236,7 +236,7 @@ impl SourceLine<'_> {
         byte.ok_or_else(|| self.error("an escape (\\n, \\\", \\\\ or \\x and two digits) in this"))
     }
 
-    /// Bytes in quotes that are UTF-8.
+    /// Reads bytes in quotes that are UTF-8.
     pub(super) fn text(&mut self) -> Result<String, ParseError> {
         let bytes = self.bytes()?;
         String::from_utf8(bytes).map_err(|_| self.error("UTF-8 before this"))

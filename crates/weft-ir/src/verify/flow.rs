@@ -28,7 +28,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The function's blocks and values must exist.
+    /// Analyses the control flow of a function. Its blocks and values must exist.
     pub(super) fn of(function: &Function) -> Self {
         let successors: Vec<Vec<usize>> = function
             .blocks
@@ -70,7 +70,7 @@ impl Flow {
         true
     }
 
-    /// A reachable block and its dominators, without the entry.
+    /// Iterates over a reachable block and its dominators, without the entry.
     pub(super) fn dominators_of(&self, block: BlockId) -> impl Iterator<Item = usize> {
         let is_reached = self.is_reachable(block);
         let above = core::iter::successors(Some(block.0 as usize), |block| Some(self.dominators[*block]));

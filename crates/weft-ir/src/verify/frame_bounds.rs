@@ -150,7 +150,7 @@ impl<'f> Bounds<'f> {
         known
     }
 
-    /// The bounds that all paths to each block have checked.
+    /// Finds the bounds that all paths to each block have checked.
     fn all_bounds(&self) -> Vec<Vec<Bound>> {
         let flow = Flow::of(self.function);
         let mut ways_in = vec![(0, None); self.function.blocks.len()];
@@ -168,7 +168,7 @@ impl<'f> Bounds<'f> {
         (0..self.function.blocks.len()).map(of).collect()
     }
 
-    /// The bound that holds on the n-th side of a branch.
+    /// The bound that holds on the n-th side of a branch; None if it implies none.
     fn edge_bound(&self, end: &Terminator, nth: usize) -> Option<Bound> {
         match end {
             Terminator::Branch(by, ..) => self.implied_bound(*by, nth == 0),

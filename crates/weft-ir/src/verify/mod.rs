@@ -253,7 +253,7 @@ fn foreign_expired_row(
     })
 }
 
-/// The back edges, (from, to), of a well-formed function.
+/// Lists the back edges, (from, to), of a well-formed function.
 pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
     let flow = Flow::of(function);
     let jumps =
@@ -330,7 +330,7 @@ impl<'a> Check<'a> {
         self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
     }
 
-    /// Rules 1, 2 (values and blocks) and 3 (defined once).
+    /// Checks rules 1, 2 (values and blocks) and 3 (defined once).
     fn structure(&mut self) {
         let function = self.function;
         let Some(entry) = function.blocks.first() else {
@@ -380,7 +380,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 5.
+    /// Checks rule 5: each block is reachable and ends with a terminator.
     fn reachable(&mut self, flow: &Flow) {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
@@ -393,7 +393,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 3 (dominance).
+    /// Checks rule 3: definitions dominate uses.
     fn dominance(&mut self, flow: &Flow) {
         for (value, at, line) in flow.uses() {
             (self.at, self.line) = (Some(at.block), line);
@@ -407,7 +407,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 7.
+    /// Checks rule 7: back edges only go to the heads of scans.
     fn back_edges(&mut self, flow: &Flow) {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
@@ -593,7 +593,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 15.
+    /// Checks rule 15 for an operation on frame bytes or given inputs.
     fn frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
             self.report(Rule::Parse, "only PARSE reads the bytes of a frame".into());
@@ -623,7 +623,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 14.
+    /// Checks rule 14: the arguments of a native function fit its parameters.
     fn native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
         let Some(decl) = self.found("native function", &self.chain.natives, id.0) else {
             return OpResult::Value(None);
@@ -892,7 +892,7 @@ impl<'a> Check<'a> {
         OpResult::Value(Some(Ty::Row))
     }
 
-    /// Rule 16.
+    /// Checks rule 16: a match has a replicated table and a value of the right type for each part.
     fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
         let gives = OpResult::Value(Some(Ty::Row));
         let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
@@ -999,7 +999,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 12.
+    /// Checks rule 12: no use of rows and bytes after they may have become stale.
     fn stale(&mut self, flow: &Flow) {
         let tables = tables_of_rows(self.function);
         self.foreign_rows(&tables);
@@ -1042,7 +1042,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Only operations that read an expired row may use it.
+    /// Checks rule 17: only operations that read an expired row use it.
     fn only_read_expired_rows(&mut self) {
         let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
         let expired = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
@@ -1091,7 +1091,7 @@ fn is_row_at(function: &Function, at: Point) -> bool {
     inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
 }
 
-/// The table and row that an operation uses.
+/// The table and row that an operation uses; None if it uses none.
 fn row_of(op: &Op) -> Option<(TableId, Value)> {
     match *op {
         Op::Remove(table, row, _)
@@ -1106,7 +1106,7 @@ fn row_of(op: &Op) -> Option<(TableId, Value)> {
     }
 }
 
-/// For each value, the tables whose row it may be.
+/// Finds, for each value, the tables whose row it may be.
 fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
     propagate(function, |to, from: Source<'_>| {

@@ -1,4 +1,4 @@
-//! The analysis of a handler before its translation.
+//! Analyses a handler before its translation: order of blocks, known flags, scratch use and failures.
 
 use super::Plan;
 use super::key::LEN_BYTES;
@@ -346,7 +346,7 @@ fn find_float_fits(function: &Function, known_flags: &mut KnownFlags) {
     }
 }
 
-/// The largest length of an operation's result.
+/// Bounds the length of an operation's result.
 fn len_max(plan: &Plan<'_>, room: &ScratchBound, lens: &[BytesMax], op: &Op) -> BytesMax {
     let of = |value: &Value| lens[value.0 as usize];
     match op {
@@ -444,7 +444,7 @@ fn is_reached((within, behind): RollbackReach, at: usize) -> bool {
     behind || at < within
 }
 
-/// See [`Analysis::fails`].
+/// Computes [`Analysis::fails`].
 fn fails(function: &Function, order: &[BlockId], known_flags: &KnownFlags) -> Vec<RollbackReach> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
     reach_backward(function, order, known_flags, roll_back, |end| matches!(end, Terminator::Fail { .. }))
@@ -647,7 +647,7 @@ fn is_select(op: &Op) -> bool {
     matches!(op, Op::Select(..))
 }
 
-/// The operation that defines each value.
+/// Collects the operation that defines each value.
 fn definitions(function: &Function) -> Vec<Option<&Op>> {
     let mut ops = vec![None; function.types.len()];
     for inst in all_insts(function) {

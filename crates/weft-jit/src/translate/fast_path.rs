@@ -352,7 +352,7 @@ impl Segment<'_, '_> {
         next
     }
 
-    /// Continues with the next frame, or returns.
+    /// Emits the end of a frame: a jump to the next frame, or a return.
     fn leave(&mut self, next: Option<clif::Block>) {
         match next {
             Some(next) => self.builder.ins().jump(next, []),

@@ -65,7 +65,7 @@ impl Segment<'_, '_> {
         self.icmp_imm(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - n)
     }
 
-    /// A word without its upper `above` bits.
+    /// Emits a word without its upper `above` bits.
     pub(super) fn cut(&mut self, word: clif::Value, above: clif::Value) -> clif::Value {
         let up = self.builder.ins().ishl(word, above);
         self.builder.ins().ushr(up, above)
@@ -145,7 +145,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: RowPattern::Bytes(len, words) }
     }
 
-    /// The hash of a key, computed here if necessary.
+    /// Emits the hash of a key, unless it has been computed.
     pub(super) fn hash_of_key(&mut self, key: &Key) -> clif::Value {
         match &key.hash {
             Hash::Known(hash) => *hash,
@@ -306,7 +306,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(done, &[row.into(), address.into()]);
     }
 
-    /// The first slot of a key with this hash.
+    /// Emits the address of the first slot of a key with this hash.
     pub(super) fn home(
         &mut self,
         near: JitLayout,
@@ -344,7 +344,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().load(I64, PLAIN, segment, 0)
     }
 
-    /// Jumps to `far` if the row at this address may have expired.
+    /// Emits a jump to `far` if the row at this address may have expired.
     fn branch_if_over(
         &mut self,
         words: AgeWords,
@@ -432,7 +432,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::One(self.ins().select(has_next, next, first_behind)))
     }
 
-    /// Not zero if the row at this address has another key.
+    /// Emits a word that is not 0 if the row at this address has another key.
     fn differs(&mut self, near: JitLayout, key: &Key, address: clif::Value) -> clif::Value {
         let word = |this: &mut Self, at: u16, wanted: clif::Value| {
             let word = this.ins().load(I64, PLAIN, address, i32::from(at) * 8);

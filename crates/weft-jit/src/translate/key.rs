@@ -36,7 +36,7 @@ pub(super) struct RegisterKey {
 }
 
 impl RegisterKey {
-    /// The words of a row with this key, by index.
+    /// Emits the words of a row with this key, by index.
     pub(super) fn words(&self, segment: &mut Segment<'_, '_>) -> Vec<(u16, clif::Value)> {
         let words_of = |(part, word): &(KeyPart, clif::Value)| {
             let len = part.len.map(|len| (part.at.word, segment.int(i64::from(len))));
@@ -76,7 +76,7 @@ pub(super) fn expected_len(ty: Type) -> Option<u32> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// The canonical bytes of a key of several columns.
+    /// Emits the canonical bytes of a key of several columns.
     pub(super) fn key(&mut self, parts: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
         let usual = result.and_then(|result| Some((result, self.expected_parts(parts, result)?)));
         let Some((result, (table, columns))) = usual else { return self.key_by_helper(parts) };
@@ -313,7 +313,7 @@ impl Segment<'_, '_> {
         words
     }
 
-    /// The eight bytes at an offset of bytes in words.
+    /// Emits the eight bytes at an offset of bytes in words.
     fn word_at(&mut self, words: &[clif::Value], at: u32) -> clif::Value {
         let (nth, bits) = (at as usize / 8, i64::from(at % 8) * 8);
         if bits == 0 {

@@ -154,7 +154,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         other
     }
 
-    /// Jumps to a block with a row.
+    /// Emits a jump to a block with a row.
     fn give(&mut self, row: Val, to: clif::Block) {
         let (row, address) = row.two();
         self.ins().jump(to, &[row.into(), address.into()]);
@@ -185,7 +185,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(packed)
     }
 
-    /// The address of the state's pointer to a matcher.
+    /// Emits the address of the state's pointer to a matcher.
     fn matcher(&mut self, id: MatchId) -> clif::Value {
         let matchers = self
             .segment
@@ -193,7 +193,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.iadd_imm(matchers, (usize::from(id.0) * size_of::<Arc<Matcher>>()) as i64)
     }
 
-    /// The bits of a number or of a short address.
+    /// Emits the bits of a number or of a short address.
     fn pack(
         &mut self,
         field: Field,
@@ -242,7 +242,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().select(is_short, number, none)
     }
 
-    /// The bits of a part that the matcher packs.
+    /// Emits the bits of a part that the matcher packs.
     fn pack_other(
         &mut self,
         pointer: clif::Value,
@@ -284,7 +284,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if bits >= 64 { down } else { self.segment.band_imm(down, (1i64 << bits) - 1) }
     }
 
-    /// The row that a helper finds by the packed key.
+    /// Emits a helper call that finds the row by the packed key.
     fn match_words(&mut self, pointer: clif::Value, packed: &[Packed]) -> Val {
         let to = self.words();
         for (at, word) in (0..).step_by(8).zip(self.join(packed)) {
@@ -293,7 +293,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call_two(Helper::MatchWords, &[pointer, to])
     }
 
-    /// The row that a helper finds by the values of all parts.
+    /// Emits a helper call that finds the row by the values of all parts.
     fn match_values(
         &mut self,
         pointer: clif::Value,
@@ -337,7 +337,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
-    /// The words of a key, padded to the largest number.
+    /// Emits the words of a key, padded to the largest number.
     fn join(&mut self, packed: &[Packed]) -> Vec<clif::Value> {
         let mut words = vec![self.segment.int(0); WORDS_MAX];
         let mut is_begun = [false; WORDS_MAX];
@@ -350,7 +350,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
-    /// The first of a few rows whose bits all match.
+    /// Emits a comparison with a few rows; the result is the first whose bits all match.
     fn compare_rows(
         &mut self,
         held: &Arc<Matcher>,
@@ -428,7 +428,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(row, address)
     }
 
-    /// An entry of 16 bits, at an index after an offset.
+    /// Emits the load of an entry of 16 bits, at an index after an offset.
     fn class_at(&mut self, classes: clif::Value, nth: clif::Value, offset: u32) -> clif::Value {
         let behind = self.segment.ishl_imm(nth, 1);
         let entry = self.ins().iadd(classes, behind);
@@ -514,7 +514,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(at)
     }
 
-    /// The address of a row's entry, by its number in the trie.
+    /// Emits the address of a row's entry, by its number in the trie.
     fn entry_at(&mut self, rows: clif::Value, id: clif::Value) -> clif::Value {
         let behind = self.segment.ishl_imm(id, FOUND_SHIFT);
         self.ins().iadd(rows, behind)
@@ -561,7 +561,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         (self.ins().uload32(FIXED, address, 0), below)
     }
 
-    /// The entry of a value in a run of up to eight intervals.
+    /// Emits the search for a value in a run of up to eight intervals; the result is its entry.
     fn find_in_run(
         &mut self,
         lines: clif::Value,
@@ -607,7 +607,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().uload32(FIXED, address, 0)
     }
 
-    /// The words of a set, two at a time if there are enough.
+    /// Emits the loads of a set's words, two at a time if there are enough.
     fn load_set(&mut self, set: clif::Value, words: usize) -> Vec<clif::Value> {
         match words {
             1 => vec![self.ins().load(I64, FIXED, set, 0)],

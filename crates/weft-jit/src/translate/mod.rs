@@ -230,7 +230,7 @@ struct Segment<'a, 'f> {
 }
 
 impl<'a, 'f> Segment<'a, 'f> {
-    /// A segment with nothing but its entry block.
+    /// Makes a segment with nothing but its entry block.
     fn new(plan: &'a Plan<'a>, mut builder: FunctionBuilder<'f>) -> Result<Self, Unsupported> {
         let signature = &mut builder.func.signature;
         signature.call_conv = plan.target.default_call_conv;
@@ -336,7 +336,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// By default the pass goes to the end of the chain.
+    /// Emits the default outcome: the pass goes to the end of the chain.
     fn start_outcome(&mut self) {
         let n_elements = self.plan.chain.elements.len() as i64;
         let n_elements = self.builder.ins().iconst(I16, n_elements);
@@ -398,13 +398,13 @@ impl<'a, 'f> Segment<'a, 'f> {
         value
     }
 
-    /// A field of the outcome.
+    /// Emits the load of a field of the outcome.
     fn load_out(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
         let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
         self.builder.ins().load(ty, PLAIN, out, offset as i32)
     }
 
-    /// A field of the state. It does not change during a pass.
+    /// Emits the load of a field of the state, which does not change during a pass.
     fn load_state(&mut self, offset: usize) -> clif::Value {
         let state = self.load_cx(I64, offset_of!(Cx<'_>, state));
         self.builder.ins().load(I64, FIXED, state, offset as i32)
@@ -477,7 +477,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(results[0], results[1])
     }
 
-    /// An operation on a value and a constant.
+    /// Emits an operation on a value and a constant.
     fn with_imm(
         &mut self,
         value: clif::Value,
@@ -529,7 +529,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// The address of bytes that live as long as the code.
+    /// Keeps bytes for as long as the code lives; returns their address and length.
     fn constant(&mut self, bytes: &[u8]) -> Val {
         let kept: Box<[u8]> = bytes.into();
         let start = kept.as_ptr().expose_provenance() as u64;
@@ -549,7 +549,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// The zero of a type: 0, false, empty, no row.
+    /// Emits the zero of a type: 0, false, empty, no row.
     fn zero(&mut self, ty: Ty) -> Val {
         match ty {
             Ty::Bool => Val::One(self.bool(false)),
@@ -594,7 +594,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.switch_to_block(done);
     }
 
-    /// The result of `then` if `by` is true, else false.
+    /// Emits the result of `then` if `by` is true, else false.
     fn and_then(&mut self, by: clif::Value, then: impl FnOnce(&mut Self) -> clif::Value) -> clif::Value {
         match known(&self.builder.func.dfg, by) {
             Some(0) => return by,
@@ -1083,7 +1083,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         });
     }
 
-    /// Rolls back to the start of the handler.
+    /// Emits a roll-back to the start of the handler.
     fn roll_back(&mut self) {
         self.undo_stores();
         for (offset, word) in self.saved_merges.clone() {
@@ -1114,7 +1114,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         ins.ins().store(PLAIN, new, counters, offset);
     }
 
-    /// Puts values in a stack slot as [`Cell`]s.
+    /// Emits the stores of values to a stack slot as [`Cell`]s; returns its address.
     fn cells(&mut self, values: &[Value]) -> Result<clif::Value, Unsupported> {
         let bytes = CELL_BYTES * values.len().max(1) as u32;
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);

@@ -1,4 +1,4 @@
-//! The outputs of the pass: bytes in the scratch, edits and sink rows.
+//! Translates the outputs of the pass: bytes in the scratch, edits and sink rows.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::helpers::{BYTES_BYTES, Cold, Helper, REDIRECTED, sink_cell};
@@ -72,13 +72,13 @@ impl Segment<'_, '_> {
         ScratchRange { start, len }
     }
 
-    /// The bytes of a range.
+    /// Emits the bytes of a range of the scratch.
     pub(super) fn kept(&mut self, ScratchRange { start, len }: ScratchRange) -> Val {
         let base = self.scratch();
         Val::Two(self.builder.ins().iadd(base, start), len)
     }
 
-    /// The range of bytes that are in the scratch already.
+    /// Emits the range of bytes that are in the scratch already.
     fn range_of(&mut self, bytes: Val) -> ScratchRange {
         let (start, len) = bytes.two();
         let base = self.scratch();
@@ -166,7 +166,7 @@ impl Segment<'_, '_> {
         self.builder.ins().store(PLAIN, value, cell, offset + sink_cell::VALUE);
     }
 
-    /// A range of the scratch as a cell's value.
+    /// Emits a range of the scratch as a cell's value.
     fn range_word(&mut self, ScratchRange { start, len }: ScratchRange) -> clif::Value {
         let upper = self.ishl_imm(len, 32);
         self.builder.ins().bor(start, upper)

@@ -1,4 +1,4 @@
-//! Patches fields directly into their frame.
+//! Decides which changed fields are patched directly into their frame, and emits the patches.
 //!
 //! An edit names an input, and its executor looks up the input's place and the checksums that cover it. For numbers of
 //! whole bytes and for MAC addresses, both are known at compile time. The code keeps the new values to the end of the
@@ -52,7 +52,7 @@ pub(super) struct Patches {
 }
 
 impl Patches {
-    /// The patches of a request on a frame; none for other events.
+    /// Decides which inputs of a request are patched in the frame; none for other events.
     pub(super) fn of(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Self {
         let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
             return Self::default();
@@ -209,7 +209,7 @@ impl HandlerPaths {
         Self { jumps, changes, meets, goes_on }
     }
 
-    /// The blocks that a pass may reach after this one.
+    /// Finds the blocks that a pass may reach after this one.
     fn from(&self, block: usize) -> Vec<bool> {
         let mut reached = vec![false; self.changes.len()];
         self.jumps.iter().filter(|(from, _)| *from == block).for_each(|(_, to)| reached[*to] = true);
@@ -397,7 +397,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(complete);
     }
 
-    /// A word of the frame's checksum offload.
+    /// Emits the load of a word of the frame's checksum offload.
     fn load_offload(&mut self, word: usize) -> clif::Value {
         let at = offset_of!(Cx<'_>, offload) + offset_of!(Offload, checksum) + word;
         self.builder.ins().uload16(I64, FIXED, self.cx, at as i32)

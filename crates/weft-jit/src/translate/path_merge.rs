@@ -77,7 +77,7 @@ impl<'f> Definitions<'f> {
         }
     }
 
-    /// The merged parser, with the instructions of the first path.
+    /// Builds the merged parser, with the instructions of the first path.
     fn parser(&self, first: &ParserExit, exits: &[ParserExit], gives: Vec<Op>) -> Function {
         let path = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
         let path: Vec<&Inst> = path.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();

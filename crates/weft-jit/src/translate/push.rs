@@ -125,7 +125,7 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
         && stack.sums.iter().all(|sum| sums(sum) && apart(sum))
 }
 
-/// The targets of values, lengths and the flow entropy.
+/// Iterates over the targets of values, lengths and the flow entropy; None for an unsupported one.
 fn places(stack: &Stack, is_run: impl Fn(usize) -> bool) -> impl Iterator<Item = Option<StoreTarget>> {
     let values = stack.values.iter().enumerate().map(move |(nth, place)| match is_run(nth) {
         true => StoreTarget::of_run(*place),
@@ -497,7 +497,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// A piece of a run as numbers, and the bytes of each.
+    /// Splits a piece of a run into numbers, with the bytes of each.
     fn numbers_of(&mut self, piece: clif::Value) -> Vec<(clif::Value, usize)> {
         let ty = self.segment.builder.func.dfg.value_type(piece);
         let halves = match ty {
@@ -517,7 +517,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         halves.into_iter().map(number).collect()
     }
 
-    /// The sum of the words of a number of this many bytes.
+    /// Emits the sum of the 16-bit words in a number of this many bytes.
     fn sum_of_words(&mut self, number: clif::Value, bytes: usize) -> clif::Value {
         if bytes <= 2 {
             return number;

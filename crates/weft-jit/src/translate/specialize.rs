@@ -135,13 +135,13 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Continues if a comparison holds, else jumps to `other`.
+    /// Emits a check: code continues if a comparison holds, else it jumps to `other`.
     fn check(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
         let holds = self.builder.ins().icmp(cc, a, b);
         self.go_on_if(holds, other, &[]);
     }
 
-    /// Continues if a condition holds, else jumps to `other`.
+    /// Emits a check: code continues if a condition holds, else it jumps to `other`.
     pub(super) fn go_on_if(&mut self, holds: clif::Value, other: clif::Block, args: &[clif::BlockArg]) {
         if known(&self.builder.func.dfg, holds).is_some_and(|holds| holds != 0) {
             return;
@@ -167,7 +167,7 @@ impl Segment<'_, '_> {
     }
 }
 
-/// The inputs that the engine sets for all frames.
+/// Collects the inputs that the engine sets for all frames.
 pub(super) fn metas(inputs: &[Input]) -> InputSet {
     let is_meta = |at: &usize| matches!(inputs[*at].place, InputLocation::Meta(_));
     (0..inputs.len()).filter(is_meta).collect()

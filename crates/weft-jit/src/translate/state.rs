@@ -199,7 +199,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         journal == Journal::Yes && self.may_fail_later
     }
 
-    /// The address of the state's pointer to a table.
+    /// Emits the address of the state's pointer to a table.
     pub(super) fn table(&mut self, table: TableId) -> clif::Value {
         let tables = self
             .segment
@@ -226,7 +226,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The address of a column's description.
+    /// Emits the address of a column's description.
     fn column_address(&mut self, at: ColumnRef) -> clif::Value {
         let kept = Box::new(at);
         let address = core::ptr::from_ref(&*kept).expose_provenance() as u64;
@@ -265,7 +265,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Does something with a row, if there is one.
+    /// Emits the code of `act` so that it runs only if there is a row.
     fn on_row(
         &mut self,
         block: BlockId,

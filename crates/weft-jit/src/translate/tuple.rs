@@ -136,7 +136,7 @@ impl Segment<'_, '_> {
         Ok(())
     }
 
-    /// The current values of all columns that change.
+    /// Saves the current values of all columns that change.
     pub(super) fn save_inputs(&mut self) -> Vec<Option<SavedColumn>> {
         let columns = self.inputs.clone();
         let held = |column: Column| {
@@ -258,7 +258,7 @@ impl Segment<'_, '_> {
         (ins.ins().iadd(start, offset), inside)
     }
 
-    /// The result of a helper that reads the frame as it arrived.
+    /// Emits a helper call that reads the frame as it arrived.
     fn read_of_frame(&mut self, helper: Helper) -> Val {
         let (start, len) = (self.frame_start(), self.frame_len());
         let frames = self.plan.chain.frames.as_ref();
@@ -305,7 +305,7 @@ impl Segment<'_, '_> {
         self.builder.ins().select(is_inside, start, zeros)
     }
 
-    /// A number of 1 to 8 bytes at an address.
+    /// Emits the load of a number of 1 to 8 bytes.
     fn frame_number(&mut self, from: clif::Value, offset: i32, (bytes, endian): (u8, Endian)) -> clif::Value {
         let (mut number, mut read) = (None, 0);
         while read < bytes {
@@ -390,7 +390,7 @@ impl Segment<'_, '_> {
         self.icmp_imm(IntCC::NotEqual, bit, 0)
     }
 
-    /// Not 0 if the input is present.
+    /// Emits a word that is not 0 if the input is present.
     fn load_present_bit(&mut self, at: usize) -> clif::Value {
         let word = self.load_present_word(at / 64);
         self.band_imm(word, 1 << (at % 64))
@@ -553,7 +553,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((at, column.ok_or_else(missing)?))
     }
 
-    /// [`hash::draw`] and [`hash::unit_float`].
+    /// Emits a random float, as [`hash::draw`] and [`hash::unit_float`] compute it.
     fn rand(&mut self, site: u64) -> Val {
         let base = self.segment.load_cx(I64, offset_of!(Cx<'_>, rand));
         let site = self.segment.int(site as i64);
