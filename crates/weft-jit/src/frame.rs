@@ -9,15 +9,15 @@ use weft_core::limits::ROW_BYTES_MAX;
 
 /// Compiled code. It gets the pass, the number of open elements, and the prefetch slots of the tuple; it finds the rest
 /// itself.
-pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, notes: *const u64);
+pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, prefetched: *const u64);
 
 /// Compiled prefetch code. It gets the pass, an unused word, and its prefetch slots, all of them zero.
-pub(crate) type PrefetchEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
+pub(crate) type PrefetchEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, prefetched: *mut u64);
 
 /// Compiled prefetch code for all frames of a batch. It gets a pass with the slots of the first frame, the frames (at
 /// least one), and the prefetch slots of all, which are zero.
 pub(crate) type PrefetchBatchEntry =
-    unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
+    unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, prefetched: *mut u64);
 
 /// The frames of a batch, as compiled code sees them.
 #[repr(C)]
@@ -26,7 +26,7 @@ pub(crate) struct Frames<'a> {
     /// The bytes of each frame, one slice after the other.
     pub(crate) bodies: *const &'a [u8],
     /// Bytes of the prefetch slots of each frame.
-    pub(crate) note_bytes: usize,
+    pub(crate) prefetched_bytes: usize,
     /// Bytes of the slots of each frame.
     pub(crate) slot_bytes: usize,
 }

@@ -46,7 +46,7 @@ struct Tuple {
     /// Whether a slot is a rank and the masked key; otherwise it is a rank and a box.
     is_plain: bool,
     /// Whether two rules may have the same masked key.
-    has_twins: bool,
+    has_duplicates: bool,
     /// An upper bound of the ranks.
     rank_max: Rank,
     slots: Slots,
@@ -317,7 +317,7 @@ impl<'a> Context<'a> {
 impl Tuple {
     fn new(mask: Words, is_plain: bool, words: usize, hash: HashKey) -> Self {
         let slots = Slots::new(SLOTS_MIN, 1 + if is_plain { words } else { 2 * words }, words, hash);
-        Self { mask, is_plain, has_twins: false, rank_max: 0, slots, old: None, emptied: 0, len: 0 }
+        Self { mask, is_plain, has_duplicates: false, rank_max: 0, slots, old: None, emptied: 0, len: 0 }
     }
 
     fn bytes(&self) -> usize {
@@ -341,7 +341,7 @@ impl Tuple {
     ) -> Rank {
         let find = |slots: &Slots, best, start| {
             if self.is_plain {
-                slots.find_plain(&masked(key, &self.mask), best, start, self.has_twins)
+                slots.find_plain(&masked(key, &self.mask), best, start, self.has_duplicates)
             } else {
                 slots.find_box(context, key, best, start)
             }
@@ -362,8 +362,8 @@ impl Tuple {
         let start = self.slots.start_of(rule.lo, &self.mask);
         let Some(at) = self.slots.free(start, probes_max) else { return false };
         if self.is_plain {
-            let is_twin = |slots: &Slots| slots.has(slots.start_of(rule.lo, &self.mask), rule.lo);
-            self.has_twins |= is_twin(&self.slots) || self.old.as_deref().is_some_and(is_twin);
+            let is_duplicate = |slots: &Slots| slots.has(slots.start_of(rule.lo, &self.mask), rule.lo);
+            self.has_duplicates |= is_duplicate(&self.slots) || self.old.as_deref().is_some_and(is_duplicate);
         }
         let slot = self.slots.slot_mut(at);
         slot[0] = rule.rank;
@@ -502,7 +502,7 @@ impl Slots {
         masked: &[u64; N],
         best: Rank,
         start: usize,
-        has_twins: bool,
+        has_duplicates: bool,
     ) -> Rank {
         let (mut best, last) = (best, self.size() - 1);
         let mut at = start;
@@ -514,7 +514,7 @@ impl Slots {
             }
             if slot[1..] == masked[..] {
                 best = best.max(rank);
-                if !has_twins {
+                if !has_duplicates {
                     return best;
                 }
             }

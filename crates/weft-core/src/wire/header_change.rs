@@ -330,7 +330,7 @@ impl Stack {
     /// Writes the headers into the first bytes of a frame, which are reserved for them.
     ///
     /// `partial` is the first byte covered by a checksum that a device still has to complete, and the position of that
-    /// checksum: its final sum is known in advance. `told` is the value by which the header in front announced the
+    /// checksum: its final sum is known in advance. `announced` is the value by which the header in front announced the
     /// content, with its new position ([`Relink::within`]).
     ///
     /// # Errors
@@ -343,7 +343,7 @@ impl Stack {
         frame: &mut [u8],
         values: impl Iterator<Item = StackValue<'v>>,
         partial: Option<(usize, usize)>,
-        told: Option<(usize, &[u8])>,
+        announced: Option<(usize, &[u8])>,
     ) -> Result<(), DoesNotFit> {
         let length = frame.len() as i64;
         let (head, _) = frame.split_at_mut(self.bytes.len());
@@ -354,7 +354,7 @@ impl Stack {
                 StackValue::Bytes(bytes) => place.put_run(head, bytes)?,
             }
         }
-        if let Some((at, bytes)) = told {
+        if let Some((at, bytes)) = announced {
             put_bytes(head.get_mut(at..at + bytes.len()).ok_or(DoesNotFit)?, bytes);
         }
         for (place, add) in &self.lengths {

@@ -70,9 +70,9 @@ impl Handling<'_, '_> {
             Op::Match(table, id, _) => self.matched_columns(table, id),
             _ => Vec::new(),
         };
-        if let Some(notes) = &mut *self.notes {
+        if let Some(recorded) = &mut *self.recorded {
             let all = accesses.into_iter().chain([full]).flatten().chain(matched);
-            notes.extend(all.map(|access| (part, access)));
+            recorded.extend(all.map(|access| (part, access)));
         }
     }
 

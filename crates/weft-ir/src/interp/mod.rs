@@ -169,13 +169,13 @@ pub fn run_with_accesses(
     opened: usize,
 ) -> Result<Vec<AccessAt>, Unsupported> {
     let columns = columns(chain, cx.state)?;
-    let mut notes = Some(Vec::new());
-    Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut notes);
-    Ok(notes.unwrap_or_default())
+    let mut recorded = Some(Vec::new());
+    Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut recorded);
+    Ok(recorded.unwrap_or_default())
 }
 
 impl Interpreted {
-    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<AccessAt>>) {
+    fn pass(&self, cx: &mut Cx<'_>, opened: usize, recorded: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
@@ -186,7 +186,7 @@ impl Interpreted {
                 continue;
             }
             cx.counters[element].seen += u64::from(part.counts);
-            let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
+            let end = Handling::new(self, part.function, cx, &mut inputs, (nth, recorded)).run();
             let continues = record_end(end, &part, chain.fails_open(part.element, self.event), cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
@@ -313,7 +313,7 @@ struct Handling<'r, 'c> {
     inputs_at_start: Inputs,
     /// The handler's position in the segment.
     part: usize,
-    notes: &'r mut Option<Vec<AccessAt>>,
+    recorded: &'r mut Option<Vec<AccessAt>>,
 }
 
 impl<'r, 'c> Handling<'r, 'c> {
@@ -322,7 +322,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         function: &'r Function,
         cx: &'r mut Cx<'c>,
         inputs: &'r mut Inputs,
-        (part, notes): (usize, &'r mut Option<Vec<AccessAt>>),
+        (part, recorded): (usize, &'r mut Option<Vec<AccessAt>>),
     ) -> Self {
         // Earlier writes are committed.
         cx.out.journal.clear();
@@ -339,7 +339,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             cx,
             inputs,
             part,
-            notes,
+            recorded,
         }
     }
 
@@ -366,7 +366,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                     Op::Native(id, args) => Some(self.native(*id, args, inst.result)),
                     op => self.op(op),
                 };
-                if self.notes.is_some() {
+                if self.recorded.is_some() {
                     self.record_accesses(&inst.op, result.as_ref());
                 }
                 if let (Some(to), Some(value)) = (inst.result, result) {

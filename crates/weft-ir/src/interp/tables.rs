@@ -134,11 +134,11 @@ impl Handling<'_, '_> {
     /// Inserts a row by its key; [`Row::NONE`] if the table is full or the key is too long.
     fn insert(&mut self, table: TableId, rows: &Table, key: Value, journal: Journal) -> Row {
         let now = self.cx.now;
-        let noted = journal == Journal::Yes;
+        let is_journaled = journal == Journal::Yes;
         let insert = match self.get(key).clone() {
-            Val::Bytes(key) if noted => self.cx.out.journal.insert_bytes(table.0, rows, &key, now),
+            Val::Bytes(key) if is_journaled => self.cx.out.journal.insert_bytes(table.0, rows, &key, now),
             Val::Bytes(key) => rows.insert_bytes(&key, now),
-            key if noted => self.cx.out.journal.insert_int(table.0, rows, key.word(), now),
+            key if is_journaled => self.cx.out.journal.insert_int(table.0, rows, key.word(), now),
             key => rows.insert_int(key.word(), now),
         };
         match insert {

@@ -318,25 +318,25 @@ impl Segment<'_, '_> {
     /// Begins a loop over [`Frames`]: the code that follows is for one of them. Returns the block that continues with
     /// the next.
     fn for_each_frame(&mut self) -> clif::Block {
-        let [n, bodies, note_bytes, slot_bytes] = [
+        let [n, bodies, prefetched_bytes, slot_bytes] = [
             offset_of!(Frames<'_>, n),
             offset_of!(Frames<'_>, bodies),
-            offset_of!(Frames<'_>, note_bytes),
+            offset_of!(Frames<'_>, prefetched_bytes),
             offset_of!(Frames<'_>, slot_bytes),
         ]
         .map(|at| self.builder.ins().load(I64, FIXED, self.opened, at as i32));
         let given = self.builder.ins().load(I64, FIXED, self.cx, given_at() as i32);
         let [each, next, end] = [(); 3].map(|()| self.builder.create_block());
-        let first = [n, bodies, self.notes, given];
+        let first = [n, bodies, self.prefetched, given];
         self.builder.ins().jump(each, &first.map(clif::BlockArg::from));
-        let [left, body, notes, given] = first.map(|_| self.builder.append_block_param(each, I64));
+        let [left, body, prefetched, given] = first.map(|_| self.builder.append_block_param(each, I64));
 
         self.builder.switch_to_block(next);
         let left = self.iadd_imm(left, -1);
         let body_after = self.iadd_imm(body, size_of::<&[u8]>() as i64);
-        let notes_after = self.builder.ins().iadd(notes, note_bytes);
+        let prefetched_after = self.builder.ins().iadd(prefetched, prefetched_bytes);
         let given_after = self.builder.ins().iadd(given, slot_bytes);
-        let again = [left, body_after, notes_after, given_after].map(clif::BlockArg::from);
+        let again = [left, body_after, prefetched_after, given_after].map(clif::BlockArg::from);
         self.builder.ins().brif(left, each, &again, end, []);
         self.builder.switch_to_block(end);
         self.builder.ins().return_(&[]);
@@ -348,7 +348,7 @@ impl Segment<'_, '_> {
         let body = region_at(REGION_BODY);
         let own = [(body + SLICE_START, start), (body + SLICE_LEN, len), (given_at(), given)];
         self.fields.extend(own.map(|(at, value)| ((I64, at), value)));
-        self.notes = notes;
+        self.prefetched = prefetched;
         next
     }
 

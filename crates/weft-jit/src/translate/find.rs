@@ -114,8 +114,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
-        if let Some(note) = self.segment.prefetch_layout.find_slot(table.0) {
-            self.take_prefetched_row(note, near, (base, offset as i32), &key_of, (far, done));
+        if let Some(slot_at) = self.segment.prefetch_layout.find_slot(table.0) {
+            self.take_prefetched_row(slot_at, near, (base, offset as i32), &key_of, (far, done));
         }
         self.probe(near, (base, offset as i32), &key_of, far, done);
 
@@ -223,18 +223,18 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// have expired.
     fn take_prefetched_row(
         &mut self,
-        note: usize,
+        slot_at: usize,
         near: JitLayout,
         base: (clif::Value, i32),
         key: &Key,
         (far, done): (clif::Block, clif::Block),
     ) {
-        let [noted, same, other] = [(); 3].map(|()| self.segment.builder.create_block());
-        let (notes, first) = (self.segment.notes, note as i32 * 8);
-        let [hash, row, address] = [0, 8, 16].map(|at| self.ins().load(I64, FIXED, notes, first + at));
-        self.ins().brif(row, noted, [], other, []);
+        let [hit, same, other] = [(); 3].map(|()| self.segment.builder.create_block());
+        let (prefetched, first) = (self.segment.prefetched, slot_at as i32 * 8);
+        let [hash, row, address] = [0, 8, 16].map(|at| self.ins().load(I64, FIXED, prefetched, first + at));
+        self.ins().brif(row, hit, [], other, []);
 
-        self.segment.builder.switch_to_block(noted);
+        self.segment.builder.switch_to_block(hit);
         let tag = self.ins().ireduce(I32, hash);
         let tag = self.ins().uextend(I64, tag);
         let live = self.segment.int(jit_layout::ROW_LIVE as i64);

@@ -97,8 +97,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let words = self.key_words(key, held.key_words(), &packed);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
-        if let Some(note) = self.segment.prefetch_layout.match_slot(id.0) {
-            self.take_prefetched_match(note, &words, done);
+        if let Some(slot_at) = self.segment.prefetch_layout.match_slot(id.0) {
+            self.take_prefetched_match(slot_at, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
         if let Some(way) = held.lookup_method() {
@@ -124,10 +124,11 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Continues with the prefetched row, if it is for the same key.
-    fn take_prefetched_match(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
-        let [noted, other] = [(); 2].map(|()| self.segment.builder.create_block());
-        let (notes, first) = (self.segment.notes, note as i32 * 8);
-        let word = |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, notes, first + nth as i32 * 8);
+    fn take_prefetched_match(&mut self, slot_at: usize, key: &[clif::Value], done: clif::Block) {
+        let [hit, other] = [(); 2].map(|()| self.segment.builder.create_block());
+        let (prefetched, first) = (self.segment.prefetched, slot_at as i32 * 8);
+        let word =
+            |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, prefetched, first + nth as i32 * 8);
         let wanted = core::iter::once(self.segment.int(MATCHED as i64)).chain(key.iter().copied());
         let mut differs = None;
         for (nth, wanted) in wanted.enumerate() {
@@ -136,8 +137,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             differs = Some(differs.map_or(one, |all| self.ins().bor(all, one)));
         }
         let differs = differs.unwrap_or_else(|| self.segment.int(1));
-        self.ins().brif(differs, other, [], noted, []);
-        self.segment.builder.switch_to_block(noted);
+        self.ins().brif(differs, other, [], hit, []);
+        self.segment.builder.switch_to_block(hit);
         let [row, address] = [1, 2].map(|nth| word(self, key.len() + nth));
         self.give(Val::Two(row, address), done);
         self.segment.builder.switch_to_block(other);
@@ -464,12 +465,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         let value = self.value_at(field.place, packed);
         let [lines, root, rows] = [MATCHER_LINES, MATCHER_ROOT, MATCHER_ROWS]
             .map(|at| self.ins().load(I64, FIXED, base, (offset + at) as i32));
-        let [node, leaf, run, told, miss, found] = [(); 6].map(|()| self.segment.builder.create_block());
+        let [node, leaf, run, resolved, miss, found] = [(); 6].map(|()| self.segment.builder.create_block());
         let mut params = |block: clif::Block, n: usize| -> Vec<clif::Value> {
             (0..n).map(|_| self.segment.builder.append_block_param(block, I64)).collect()
         };
         let (in_node, in_leaf) = (params(node, 2), params(leaf, 2));
-        let (in_trie, at) = (params(told, 1)[0], params(found, 1)[0]);
+        let (in_trie, at) = (params(resolved, 1)[0], params(found, 1)[0]);
 
         // The rest of the field is in the upper bits.
         let key = self.segment.ishl_imm(value, i64::from(64 - field.bits));
@@ -485,13 +486,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (entry, left) = (in_leaf[0], in_leaf[1]);
         let word = self.ins().ireduce(I32, entry);
         let is_run = self.ins().icmp_imm_s(IntCC::SignedLessThan, word, 0);
-        self.ins().brif(is_run, run, [], told, &[entry.into()]);
+        self.ins().brif(is_run, run, [], resolved, &[entry.into()]);
 
         self.segment.builder.switch_to_block(run);
         let in_run = self.find_in_run(lines, entry, left, other);
-        self.ins().jump(told, &[in_run.into()]);
+        self.ins().jump(resolved, &[in_run.into()]);
 
-        self.segment.builder.switch_to_block(told);
+        self.segment.builder.switch_to_block(resolved);
         let is_none = self.segment.icmp_imm(IntCC::Equal, in_trie, NOTHING.into());
         let entry = self.entry_at(rows, in_trie);
         self.ins().brif(is_none, miss, [], found, &[entry.into()]);

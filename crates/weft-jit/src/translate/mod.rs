@@ -194,7 +194,7 @@ struct Segment<'a, 'f> {
     /// Elements below this index are open.
     opened: clif::Value,
     /// The address of the tuple's prefetch slots.
-    notes: clif::Value,
+    prefetched: clif::Value,
     /// The prefetches of the current part.
     prefetch_layout: PrefetchLayout,
     /// Values that are computed once for the segment go before this instruction, in the entry block.
@@ -238,7 +238,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
-        let &[cx, opened, notes] = builder.block_params(entry) else {
+        let &[cx, opened, prefetched] = builder.block_params(entry) else {
             return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
         };
         let [frame, began] = [FRAME_BYTES, 8].map(|bytes| {
@@ -254,7 +254,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             began,
             cx,
             opened,
-            notes,
+            prefetched,
             prefetch_layout: PrefetchLayout::default(),
             anchor,
             ints: Vec::new(),

@@ -344,11 +344,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         };
         if let Some((hash, at)) = hash.zip(layout.add_find(table.0)) {
-            let (notes, pointer) = (self.segment.notes, self.table(table));
+            let (prefetched, pointer) = (self.segment.prefetched, self.table(table));
             let base = self.ins().load(I64, PLAIN, pointer, 0);
             let slots = self.home(near, (base, offset), hash).slots;
-            self.ins().store(PLAIN, hash, notes, at as i32 * 8);
-            self.ins().store(PLAIN, slots, notes, at as i32 * 8 + 16);
+            self.ins().store(PLAIN, hash, prefetched, at as i32 * 8);
+            self.ins().store(PLAIN, slots, prefetched, at as i32 * 8 + 16);
         }
         self.ins().jump(skip, []);
         self.segment.builder.switch_to_block(skip);
@@ -373,12 +373,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let n_words = matcher.key_words();
         let Some(at) = layout.add_match(id.0, n_words, matcher.packing_hash()) else { return Ok(()) };
-        let notes = self.segment.notes;
+        let prefetched = self.segment.prefetched;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
         let all = core::iter::once(one).chain(words.into_iter().take(n_words));
         for (at, word) in (at..).zip(all) {
-            self.ins().store(PLAIN, word, notes, at as i32 * 8);
+            self.ins().store(PLAIN, word, prefetched, at as i32 * 8);
         }
         Ok(())
     }

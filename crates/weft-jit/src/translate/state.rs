@@ -210,8 +210,8 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The index of a table, with a bit in the upper half if the write is journaled.
     fn journaled_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
-        let noted = i64::from(self.is_journaled(journal)) << 32;
-        self.segment.int(i64::from(table.0) | noted)
+        let journal_flag = i64::from(self.is_journaled(journal)) << 32;
+        self.segment.int(i64::from(table.0) | journal_flag)
     }
 
     /// Locates a column of a table; an error if the state's table lacks it.
@@ -245,7 +245,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         table: TableId,
         row: Value,
         words: [Option<u16>; 2],
-        noted: Helper,
+        journaling: Helper,
     ) -> Result<(), Unsupported> {
         if words == [None; 2] {
             return Ok(());
@@ -256,7 +256,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let is_noted = self.may_fail_later && !self.undone_in_place;
         self.on_row(block, row, |this, row| {
             if is_noted {
-                this.segment.call(noted, &[frame, index, row]);
+                this.segment.call(journaling, &[frame, index, row]);
                 return;
             }
             for word in words.into_iter().flatten() {
@@ -515,9 +515,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Sets a cell of bytes of the call's row: inline, if they are few and not journaled.
-    fn call_set_bytes(&mut self, at: u32, max: u32, (start, len): (clif::Value, clif::Value), notes: bool) {
+    fn call_set_bytes(
+        &mut self,
+        at: u32,
+        max: u32,
+        (start, len): (clif::Value, clif::Value),
+        is_journaled: bool,
+    ) {
         let [in_place, two, other, done] = [(); 4].map(|()| self.segment.builder.create_block());
-        if notes || max < SHORT_CELL_BYTES as u32 {
+        if is_journaled || max < SHORT_CELL_BYTES as u32 {
             self.ins().jump(other, []);
         } else {
             let is_short = self.segment.is_within(start, len, SHORT_CELL_BYTES);
@@ -543,8 +549,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.set_cold_block(other);
         self.segment.builder.switch_to_block(other);
         let frame = self.segment.frame;
-        let [at, journal] =
-            [u64::from(at) | u64::from(max) << 32, u64::from(notes)].map(|n| self.segment.int(n as i64));
+        let [at, journal] = [u64::from(at) | u64::from(max) << 32, u64::from(is_journaled)]
+            .map(|n| self.segment.int(n as i64));
         self.segment.call_cold(Cold::CallSetBytes, &[frame, at, journal, start, len]);
         self.ins().jump(done, []);
         self.segment.builder.switch_to_block(done);
@@ -558,19 +564,19 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((decl.clone(), offset))
     }
 
-    /// Emits the write of a variable's word: by the helper `noted` if it is journalled, else directly.
+    /// Emits the write of a variable's word: by the helper `journaling` if it is journalled, else directly.
     fn set_var(
         &mut self,
         var: VarId,
         word: clif::Value,
         journal: Journal,
         words: clif::Value,
-        noted: Helper,
+        journaling: Helper,
     ) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         if self.is_journaled(journal) {
             let (frame, at) = (self.segment.frame, self.segment.int(i64::from(decl.word)));
-            self.segment.call(noted, &[frame, at, word]);
+            self.segment.call(journaling, &[frame, at, word]);
         } else {
             self.ins().store(PLAIN, word, words, offset);
         }
