@@ -438,6 +438,7 @@ extern "C" fn egress(cx: &mut Cx<'_>) -> Bytes {
     }
 }
 
+/// The address and length of bytes.
 fn of_slice(bytes: &[u8]) -> Bytes {
     Bytes { start: bytes.as_ptr(), len: bytes.len() as u64 }
 }
@@ -558,11 +559,13 @@ extern "C" fn upper(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     frame.kept((start, len))
 }
 
+/// Computes the range of whole characters in a slice of text; writes it to `cut`.
 extern "C" fn slice(bytes: Bytes, from: i64, count: i64, cut: &mut Bytes) {
     let range = text::slice(bytes.as_slice(), from, count);
     *cut = Bytes { start: bytes.start.wrapping_add(range.start), len: range.len() as u64 };
 }
 
+/// Copies bytes to the scratch; returns the copy.
 extern "C" fn keep(frame: &mut Frame<'_, '_>, bytes: Bytes) -> Bytes {
     let kept = frame.keep(bytes);
     frame.kept(kept)
@@ -788,6 +791,7 @@ fn merge(code: u64, a: u64, b: u64) -> u64 {
     }
 }
 
+/// Merges the parts of all workers of a variable; 0 if there are none.
 extern "C" fn var_merged(frame: &Frame<'_, '_>, word: u64, code: u64) -> u64 {
     let parts = frame.cx.state.merged_parts.iter().map(|part| part.word(word as usize));
     parts.reduce(|a, b| merge(code, a, b)).unwrap_or(0)
@@ -932,6 +936,7 @@ extern "C" fn touch_read_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u
 
 // In the following, a row may be missing where the comment says so; elsewhere compiled code has checked it.
 
+/// Reads a column of one word; 0 for NULL or if there is no row.
 extern "C" fn column_word(table: &Arc<Table>, row: u64, column: &ColumnRef) -> u64 {
     let row = Row(row);
     if row.is_none() || table.is_null(row, *column) { 0 } else { table.word(row, *column) }
@@ -1019,6 +1024,7 @@ extern "C" fn count(table: &Arc<Table>, now: i64) -> u64 {
     table.count(Time(now))
 }
 
+/// Finds the first live row from `cursor` on; no row at the end of the table.
 extern "C" fn scan_row(table: &Arc<Table>, cursor: u64, now: i64) -> RowRef {
     let row = table.scan(cursor, Time(now)).map_or(Row::NONE, |(row, _)| row);
     RowRef::new(table, row)

@@ -748,6 +748,7 @@ impl Shape {
             && (self.merged == 0 || state.merged.len() >= self.merged)
     }
 
+    /// Panics: the state has another shape than the code expects.
     fn misfit() -> ! {
         panic!("the state of the pass differs in shape from what the segment was compiled for")
     }

@@ -491,6 +491,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         }
     }
 
+    /// Emits the upper 32 bits of a word.
     fn upper_half(&mut self, word: clif::Value) -> clif::Value {
         let half = self.word(32);
         self.builder.ins().ushr(word, half)

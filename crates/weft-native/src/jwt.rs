@@ -162,6 +162,7 @@ impl VerifyKey {
     }
 }
 
+/// Decodes base64url without padding; None if it is malformed.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }

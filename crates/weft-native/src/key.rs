@@ -120,6 +120,7 @@ fn required_key(text: Option<&[u8]>) -> Result<&[u8], PrepareError> {
     Ok(text)
 }
 
+/// The text without a final line break.
 fn trimmed(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     text.strip_suffix(b"\r").unwrap_or(text)

@@ -254,6 +254,7 @@ impl Walk<'_, '_> {
         }
     }
 
+    /// The flow after a verdict: nothing follows.
     fn ended(&mut self, end: HandlerEnd) -> Flow {
         Flow { ended: self.converter.net.bool(true), end: Some(end), words: None }
     }

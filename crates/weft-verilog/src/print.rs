@@ -150,6 +150,7 @@ impl Text<'_> {
         self.drive(&name, bits, &value);
     }
 
+    /// Prints the declaration of a wire with its value.
     fn drive(&mut self, name: &str, bits: u32, value: &str) {
         let _ = writeln!(self.out, "  wire [{}:0] {name} = {value};", bits - 1);
     }
@@ -275,6 +276,7 @@ impl Text<'_> {
         self.drive_part(&name, full, &format!("{is_zero} ? {zero} : {name}_quotient"), bits);
     }
 
+    /// Formats a comparison of a wire with a constant.
     fn compare_with(&self, wire: Wire, n: u64) -> String {
         let bits = self.bits(wire);
         format!("({} == {})", self.fitted(wire, bits), literal(n, bits))
@@ -476,6 +478,7 @@ fn signed_bits(range: Range) -> u32 {
     range.bits() + u32::from(!range.is_signed())
 }
 
+/// Formats a constant of this width in hexadecimal.
 fn literal(word: u64, bits: u32) -> String {
     let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
     format!("{bits}'h{:x}", word & mask)

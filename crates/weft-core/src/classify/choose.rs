@@ -178,6 +178,7 @@ pub(super) enum Removal {
 }
 
 impl Removal {
+    /// [`Removal::Out`] if the structure has removed the rule, else `other`.
     fn if_out(is_out: bool, other: Self) -> Self {
         if is_out { Self::Out } else { other }
     }

@@ -732,6 +732,7 @@ impl Classifier {
         structure.takes_changes().then(|| Arc::make_mut(structure))
     }
 
+    /// The number of changes made so far.
     fn changed(&self) -> u64 {
         self.log_from + self.log.len() as u64
     }

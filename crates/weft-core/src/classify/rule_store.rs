@@ -176,6 +176,7 @@ fn rule_words(at: usize, words: usize) -> core::ops::Range<usize> {
     at * stride..(at + 1) * stride
 }
 
+/// Splits an id into the number of its chunk and its slot there.
 fn split(id: u32) -> (usize, usize) {
     (id as usize / CHUNK, id as usize % CHUNK)
 }

@@ -188,11 +188,13 @@ impl Space {
         others.find_map(|(at, tuple)| (is_coarser(&tuple.mask) && has(tuple)).then_some(at))
     }
 
+    /// Inserts a rule, by its rank, into the rules without a tuple.
     fn add_to_rest(&mut self, rank: Rank) {
         let at = self.rest.partition_point(|&other| other > rank);
         self.rest.insert(at, rank);
     }
 
+    /// Removes a rule from those without a tuple; false if it is not there.
     fn remove_from_rest(&mut self, rank: Rank) -> bool {
         let at = self.rest.binary_search_by(|other| rank.cmp(other));
         at.is_ok_and(|at| self.rest.remove(at) == rank)
@@ -269,10 +271,12 @@ impl Space {
         best
     }
 
+    /// Finds the tuple with this mask; None if there is none.
     fn tuple(&self, mask: &Words, is_plain: bool) -> Option<usize> {
         self.tuples.iter().position(|tuple| tuple.is_plain == is_plain && tuple.mask == *mask)
     }
 
+    /// Adds an empty tuple with this mask; returns its index.
     fn add(&mut self, mask: Words, is_plain: bool) -> usize {
         self.tuples.push(Tuple::new(mask, is_plain, self.words, self.hash));
         self.tuples.len() - 1
@@ -585,6 +589,7 @@ impl Slots {
     }
 }
 
+/// The number of tuples up to which a rule gets a tuple with its own mask.
 fn own_tuples_max(layout: &Layout, rule: StoredRule<'_>) -> usize {
     let is_prefix = layout.fields().len() == 1 && rule.extra.is_none();
     if is_prefix { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }

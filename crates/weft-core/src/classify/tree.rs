@@ -318,6 +318,7 @@ impl Tree {
         true
     }
 
+    /// The number of a rule in the tree; None if the tree does not have it.
     fn number(&self, id: u32) -> Option<u32> {
         self.numbers.get(id as usize).copied().filter(|number| *number != NO_RULE)
     }
@@ -337,6 +338,7 @@ impl Tree {
         self.rules.len() / self.hides.len().max(1)
     }
 
+    /// The rule numbers of a leaf.
     #[inline(always)]
     fn list(&self, entry: u64) -> &[u32] {
         let (start, len) = ((entry >> 32) as usize, (entry as u32 >> 1) as usize);
@@ -559,6 +561,7 @@ impl Builder<'_> {
         !has_extra(better.rank) && self.places.iter().zip(region).all(holds_place)
     }
 
+    /// The cells of a window that a rule touches in a region.
     fn span(&self, rule: u32, window: Window, region: &Region) -> Cells {
         let rule = &self.rules[rule as usize];
         span(&self.places, (&rule.lo, &rule.hi), window, region)
@@ -660,6 +663,7 @@ struct Cells {
 }
 
 impl Cells {
+    /// Iterates over the cells; they wrap around at the end of the window.
     fn cells(self, bits: u8) -> impl Iterator<Item = usize> {
         (0..self.len).map(move |more| (self.first + more) & ((1 << bits) - 1))
     }

@@ -376,6 +376,7 @@ impl Trie {
         touched + usize::from(entry >> 30 == RUN >> 30) + usize::from(reads_short_prefixes)
     }
 
+    /// Finds the best rule for a value, in the trie or among the short prefixes.
     #[inline(always)]
     fn best_of<K: Number>(&self, value: K) -> u32 {
         self.or_short_prefix(self.find_in_trie(value), value)
@@ -842,6 +843,7 @@ impl Trie {
         Entry { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
     }
 
+    /// Reads the value of the field from the words of a key.
     fn number<K: Number>(&self, words: &[u64]) -> K {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
     }

@@ -88,6 +88,7 @@ impl Tries {
         self.tries.iter().flatten().any(|of| of.trie.is_worn(of.rules))
     }
 
+    /// The number of tries.
     pub(super) fn parts(&self) -> usize {
         self.all().count()
     }
@@ -116,16 +117,19 @@ impl Tries {
         self.trie_of(key).map_or(NOTHING, |trie| trie.find(key))
     }
 
+    /// The trie for the kind of a key; None if no rule has this kind.
     #[inline(always)]
     fn trie_of(&self, key: &[u64]) -> Option<&Trie> {
         self.tries.get(self.kind.of(key) as usize)?.as_ref().map(|of| &of.trie)
     }
 
+    /// The trie for the kind of a rule; None if the rule has no single kind, or there is no such trie.
     fn of_mut(&mut self, rule: StoredRule<'_>) -> Option<&mut KindTrie> {
         let kind = self.kind.of(rule.lo);
         self.tries.get_mut(kind as usize).filter(|_| kind == self.kind.of(rule.hi))?.as_mut()
     }
 
+    /// Iterates over the kinds that have a trie, with their tries.
     fn all(&self) -> impl Iterator<Item = (u64, &Trie)> {
         (0..).zip(&self.tries).filter_map(|(kind, of)| of.as_ref().map(|of| (kind, &of.trie)))
     }

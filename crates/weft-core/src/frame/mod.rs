@@ -480,6 +480,7 @@ impl Pool {
         }
     }
 
+    /// The range of a frame's bytes in its buffer.
     #[inline]
     fn range(frame: &Frame) -> Range<usize> {
         frame.start as usize..(frame.start + frame.length) as usize

@@ -75,6 +75,7 @@ pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
     }
 }
 
+/// The two fields of an address or network of either family: its value and its length.
 fn long(name: &str) -> Vec<FieldSpec> {
     vec![FieldSpec::new(name, 128), FieldSpec::new(format!("{name} length"), LENGTH_BITS)]
 }
@@ -382,11 +383,13 @@ impl Interned {
         self.enter(bytes, self.spans.len() as u32);
     }
 
+    /// Writes a number to the first free slot for these bytes.
     fn enter(&mut self, bytes: &[u8], number: u32) {
         let free = self.probes(bytes).find(|&slot| self.slots[slot] == 0);
         self.slots[free.expect("more than half of the slots are free")] = number;
     }
 
+    /// Iterates over the slots in which these bytes may be, from their home on.
     fn probes(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {
         let (mask, home) = (self.slots.len() - 1, self.hash.hash_bytes(bytes) as usize);
         (0..=mask).map(move |step| home.wrapping_add(step) & mask)

@@ -324,6 +324,7 @@ impl LookupMethod {
     }
 }
 
+/// Packs a position of bits into a word, for hashing.
 fn hash_of_bits(place: KeyBits) -> u64 {
     u64::from(place.word) | u64::from(place.shift) << 8 | u64::from(place.bits) << 16
 }

@@ -295,6 +295,7 @@ impl Matcher {
         self.exceeds_cache
     }
 
+    /// Computes again whether look-ups may read more than a core's cache holds.
     fn refresh_exceeds_cache(&mut self) {
         self.exceeds_cache = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > CORE_CACHE_BYTES;
     }

@@ -255,6 +255,7 @@ enum Run {
 /// The neighbours on one side, nearest first.
 type Neighbours = [Option<Labelled>; RUN];
 
+/// Copies the labels of the nearest rows on one side.
 fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Neighbours {
     core::array::from_fn(|_| from.next().map(|(_, held)| *held))
 }

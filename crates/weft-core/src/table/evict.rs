@@ -242,6 +242,7 @@ impl Table {
         self.uncount(row);
     }
 
+    /// Iterates over the orders by which rows of this table expire or are evicted.
     pub(super) fn orders(&self) -> impl Iterator<Item = Order> {
         [self.written_order(), self.touched_order(), self.inserted_order()].into_iter().flatten()
     }
@@ -419,10 +420,12 @@ impl Table {
         self.removed_queue(at, why).first.load(Relaxed) != 0
     }
 
+    /// The queue of rows that a stripe keeps after their removal for this reason.
     fn removed_queue(&self, at: usize, why: RemovalReason) -> &RowQueue {
         &self.stripes[at].removed[why as usize]
     }
 
+    /// Whether rows that are removed for this reason are kept for the caller.
     fn keeps_removed(&self, why: RemovalReason) -> bool {
         self.keeps.load(Relaxed) & why.bit() != 0
     }
@@ -469,6 +472,7 @@ impl Table {
         self.header.inserted.map(Order::Inserted)
     }
 
+    /// The number of a row in its stripe.
     fn local(&self, row: Row) -> u32 {
         self.geometry.split(row.0 - 1).1
     }
@@ -531,6 +535,7 @@ impl Table {
         }
     }
 
+    /// Whether a row can be inserted into a stripe without a removal.
     fn fits(&self, stripe: usize) -> bool {
         self.rows.load(Relaxed) < self.rows_max.load(Relaxed) && self.free_row(stripe).is_some()
     }

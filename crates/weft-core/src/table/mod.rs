@@ -386,6 +386,7 @@ impl Table {
         self.insert_bytes_with(key, now, &mut |_, _| {})
     }
 
+    /// Inserts a row by a key of one word; `on_evict` sees each evicted row.
     fn insert_int_with(&self, key: u64, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
         self.insert(self.hash_int(key), now, IntKey { at: word, key }, on_evict)
@@ -676,6 +677,7 @@ impl Table {
         self.find_at_home(self.hash_int(key), now, IntKey { at: word, key })
     }
 
+    /// Finds a row by a key of one word beyond the key's home slot; [`Row::NONE`] if there is none.
     #[cold]
     #[inline(never)]
     fn find_int_elsewhere(&self, key: u64, now: Time) -> Row {
@@ -705,6 +707,7 @@ impl Table {
         }
     }
 
+    /// A row with its words in the first group; None for [`Row::NONE`].
     fn with_words(&self, row: Row) -> Option<(Row, &[AtomicU64])> {
         row.is_some().then(|| (row, self.row_words(row, 0)))
     }

@@ -88,6 +88,7 @@ impl Geometry {
         self.stripe_rows() << self.stripe_bits
     }
 
+    /// The stripe of a key with this hash.
     #[inline(always)]
     pub(super) fn stripe_of(self, hash: u64) -> usize {
         ((hash >> 32) & self.stripe_mask) as usize
@@ -99,6 +100,7 @@ impl Geometry {
         ((at >> self.local_bits) as usize, (at & ((1 << self.local_bits) - 1)) as u32)
     }
 
+    /// The row number of a row in a stripe; the reverse of [`Geometry::split`].
     #[inline(always)]
     pub(super) fn join(self, stripe: usize, local: u32) -> u64 {
         (stripe as u64) << self.local_bits | u64::from(local)
@@ -155,6 +157,7 @@ impl Geometry {
     }
 }
 
+/// The segment of a row number.
 #[inline(always)]
 pub(super) fn segment_of(at: u64) -> usize {
     (at >> WORD_BITS) as usize
@@ -358,6 +361,7 @@ impl Group {
         self.segments.get(segment).map(|s| s.live.load(Relaxed) != 0)
     }
 
+    /// The memory of the group in bytes with all rows allocated.
     pub(super) fn bytes_max(&self, geometry: Geometry) -> u64 {
         self.directory_bytes() + geometry.rows_max() * self.row_words as u64 * 8
     }
@@ -367,6 +371,7 @@ impl Group {
         self.directory_bytes() + words as u64 * 8
     }
 
+    /// The memory of the lists of segments in bytes.
     fn directory_bytes(&self) -> u64 {
         (size_of_val(&*self.segments) + size_of_val(&*self.addresses)) as u64
     }

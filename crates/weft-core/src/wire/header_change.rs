@@ -483,6 +483,7 @@ fn joined(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     joined
 }
 
+/// The internet checksum sum of bytes, with the carries folded in.
 #[inline]
 fn folded(bytes: &[u8]) -> u64 {
     u64::from(fold(sum(bytes)))

@@ -192,6 +192,7 @@ impl Builder<'_> {
         self.effect(Op::Emit(SinkId(0), cells));
     }
 
+    /// Copies the usable values and rows.
     fn scope(&self) -> Scope {
         Scope { values: self.values.clone(), rows: self.rows.clone() }
     }
@@ -207,6 +208,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Removes all bytes from the usable values: a roll-back may have freed them.
     fn forget_bytes(&mut self) {
         let types = &self.function.types;
         self.values.retain(|v| types[v.0 as usize] != Ty::Bytes);
@@ -336,6 +338,7 @@ impl Builder<'_> {
         (ColumnId(index as u16), column.ty, column.nullable)
     }
 
+    /// Removes the rows of a table from the usable ones: an insertion or removal makes them stale.
     fn kill(&mut self, table: TableId) {
         self.rows.retain(|(_, t)| *t != table);
         self.killed.insert(table);
@@ -816,6 +819,7 @@ impl Builder<'_> {
         self.function.blocks[block].end = end;
     }
 
+    /// Adds a block and makes it the current one; returns its index.
     fn enter(&mut self) -> usize {
         self.block = new_block(&mut self.function);
         self.block
@@ -977,6 +981,7 @@ impl Builder<'_> {
     }
 }
 
+/// Chooses an item; returns its index, too.
 fn pick<'l, T>(rng: &mut Rng, from: &'l [T]) -> (u16, &'l T) {
     let index = rng.below(from.len());
     (index as u16, &from[index])

@@ -328,6 +328,7 @@ impl World {
         }
     }
 
+    /// The table and reason of a TIMEOUT pass; None for other events.
     fn removal(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, RemovalReason)> {
         let (_, RowRemoval { table, why }) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
         Some((&self.state.tables[usize::from(table.0)], why))
@@ -473,6 +474,7 @@ fn filled(decl: &TableDecl) -> Arc<Table> {
     Arc::new(table)
 }
 
+/// Records a word; all NaNs are recorded as equal.
 fn observed_word(ty: Ty, word: u64) -> Observed {
     let is_nan = ty == Ty::Float && f64::from_bits(word).is_nan();
     Observed::Word(if is_nan { f64::NAN.to_bits() } else { word })

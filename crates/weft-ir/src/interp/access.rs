@@ -129,6 +129,7 @@ impl Handling<'_, '_> {
         [access, room]
     }
 
+    /// The column reads of a match.
     fn matched_columns(&self, table: TableId, id: MatchId) -> Vec<Access> {
         let columns = self.program.chain.matches[usize::from(id.0)].spec.columns();
         columns.map(|column| Access::ReadColumn(table, ColumnId(column))).collect()

@@ -18,11 +18,13 @@ pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     }
 }
 
+/// Reads eight bytes as a little-endian word; 0 if they exceed `a`.
 pub(super) fn word(a: &[u8], at: i64) -> i64 {
     let from = usize::try_from(at).ok().and_then(|at| a.get(at..));
     from.and_then(|from| from.first_chunk()).map_or(0, |word| i64::from_le_bytes(*word))
 }
 
+/// The `len` bytes at `at`; empty if they exceed `a`.
 pub(super) fn range(a: &[u8], at: i64, len: i64) -> &[u8] {
     let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(len)) else { return &[] };
     a.get(at..).and_then(|from| from.get(..len)).unwrap_or(&[])
@@ -123,6 +125,7 @@ pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
     sum as i64
 }
 
+/// The `len` bytes of a frame at `at`; None if they exceed it.
 fn part(frame: &[u8], at: i64, len: i64) -> Option<&[u8]> {
     let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
     frame.get(at..at.checked_add(len)?)

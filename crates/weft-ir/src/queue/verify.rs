@@ -191,6 +191,7 @@ impl Verifying<'_> {
         Ok(gives)
     }
 
+    /// Checks that a value is defined and has this type.
     fn want(&self, value: Value, ty: Ty) -> Result<(), String> {
         if self.ty(value)? == ty { Ok(()) } else { Err(format!("value {} is no {ty:?}", value.0)) }
     }

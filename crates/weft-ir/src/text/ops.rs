@@ -671,14 +671,17 @@ fn parse_cells(line: &mut SourceLine<'_>) -> Result<Vec<(Value, Option<Value>)>,
     Ok(cells)
 }
 
+/// Parses two values separated by a comma.
 fn pair(line: &mut SourceLine<'_>) -> Result<(Value, Value), ParseError> {
     Ok((line.value()?, then_value(line)?))
 }
 
+/// Parses three values separated by commas.
 fn triple(line: &mut SourceLine<'_>) -> Result<(Value, Value, Value), ParseError> {
     Ok((line.value()?, then_value(line)?, then_value(line)?))
 }
 
+/// Parses a comma and a value.
 fn then_value(line: &mut SourceLine<'_>) -> Result<Value, ParseError> {
     line.expect(',')?;
     line.value()
@@ -688,6 +691,7 @@ fn table(line: &mut SourceLine<'_>) -> Result<TableId, ParseError> {
     line.id("t").map(TableId)
 }
 
+/// Parses a comma and a column.
 fn then_column(line: &mut SourceLine<'_>) -> Result<ColumnId, ParseError> {
     line.expect(',')?;
     line.id("c").map(ColumnId)

@@ -145,6 +145,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
+/// The word with a space in front if it is set, else empty.
 fn flag(is_set: bool, word: &str) -> String {
     if is_set { format!(" {word}") } else { String::new() }
 }

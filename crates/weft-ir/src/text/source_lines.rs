@@ -100,6 +100,7 @@ impl SourceLine<'_> {
         rest.is_some()
     }
 
+    /// Skips a character; an error if it does not come next.
     pub(super) fn expect(&mut self, c: char) -> Result<(), ParseError> {
         if self.eat(c) { Ok(()) } else { Err(self.error(&format!("`{c}`"))) }
     }
@@ -123,6 +124,7 @@ impl SourceLine<'_> {
         found
     }
 
+    /// Skips a word; an error if it does not come next.
     pub(super) fn keyword(&mut self, word: &str) -> Result<(), ParseError> {
         if self.eat_word(word) { Ok(()) } else { Err(self.error(&format!("`{word}`"))) }
     }

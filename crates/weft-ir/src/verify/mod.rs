@@ -325,6 +325,7 @@ enum OpResult {
 }
 
 impl<'a> Check<'a> {
+    /// Adds an error at the current block and source line.
     fn report(&mut self, rule: Rule, what: String) {
         let function = self.function.name.clone();
         self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
@@ -473,6 +474,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks that all values have this type.
     fn want_all(&mut self, values: &[Value], ty: Ty) {
         values.iter().for_each(|&v| self.want(v, ty));
     }
@@ -932,6 +934,7 @@ impl<'a> Check<'a> {
         gives
     }
 
+    /// The specification of a table; reports an error and returns None if it does not exist.
     fn table(&mut self, table: TableId) -> Option<&'a TableSpec> {
         let chain = self.chain;
         self.found("table", &chain.tables, table.0).map(|decl| &decl.spec)

@@ -131,6 +131,7 @@ impl<'p> Analysis<'p> {
         self.locked.clone()
     }
 
+    /// Whether the handler locks the table.
     pub(super) fn locks(&self, table: TableId) -> bool {
         self.locked.contains(&table)
     }
@@ -440,6 +441,7 @@ fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<Block
     order
 }
 
+/// Whether the event may still follow the instruction at index `at`.
 fn is_reached((within, behind): RollbackReach, at: usize) -> bool {
     behind || at < within
 }
@@ -658,6 +660,7 @@ fn definitions(function: &Function) -> Vec<Option<&Op>> {
     ops
 }
 
+/// Iterates over all instructions, with their block and their index in it.
 fn numbered_insts(function: &Function) -> impl Iterator<Item = (usize, usize, &Inst)> {
     let blocks = function.blocks.iter().enumerate();
     blocks.flat_map(|(at, block)| block.insts.iter().enumerate().map(move |(nth, inst)| (at, nth, inst)))
@@ -696,6 +699,7 @@ fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Valu
     true
 }
 
+/// Whether an instruction loads bytes from a row or a call cell.
 fn loads_bytes(function: &Function, inst: &Inst) -> bool {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     is_bytes && matches!(inst.op, Op::Column(..) | Op::CallGet(_))

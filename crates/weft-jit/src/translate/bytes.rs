@@ -335,6 +335,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits a helper call that hashes bytes.
     pub(super) fn hash_bytes(&mut self, bytes: Val) -> clif::Value {
         let (start, len) = bytes.two();
         self.segment.call(Helper::HashBytes, &[start, len])[0]
@@ -372,6 +373,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(first, n)
     }
 
+    /// Emits a helper call on two byte ranges.
     fn call_on_two(&mut self, helper: Helper, a: Val, b: Val) -> Val {
         let ((a, a_len), (b, b_len)) = (a.two(), b.two());
         self.segment.call_one(helper, &[a, a_len, b, b_len])

@@ -280,6 +280,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().stack_addr(I64, slot, 0)
     }
 
+    /// Emits `bits` bits of a word, from bit `shift` up.
     fn bits_of(&mut self, word: clif::Value, shift: u8, bits: u8) -> clif::Value {
         let down = self.segment.ushr_imm(word, shift.into());
         if bits >= 64 { down } else { self.segment.band_imm(down, (1i64 << bits) - 1) }

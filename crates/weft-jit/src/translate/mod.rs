@@ -417,10 +417,12 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().load(I64, FIXED, held, at as i32)
     }
 
+    /// Emits the address of the scalar variables.
     fn scalars(&mut self) -> clif::Value {
         self.load_scalars(State::PARTS + offset_of!(Parts, scalars))
     }
 
+    /// Emits the address of this worker's part of the merged variables.
     fn merged(&mut self) -> clif::Value {
         self.load_scalars(State::PARTS + offset_of!(Parts, merged))
     }
@@ -468,10 +470,12 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.inst_results(call).to_vec()
     }
 
+    /// Emits a helper call with a result of one word.
     fn call_one(&mut self, helper: Helper, args: &[clif::Value]) -> Val {
         Val::One(self.call(helper, args)[0])
     }
 
+    /// Emits a helper call with a result of two words.
     fn call_two(&mut self, helper: Helper, args: &[clif::Value]) -> Val {
         let results = self.call(helper, args);
         Val::Two(results[0], results[1])

@@ -161,6 +161,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Emits the stores of a cell's tag and value.
     fn store_cell(&mut self, tag: clif::Value, value: clif::Value, cell: clif::Value, offset: i32) {
         self.builder.ins().store(PLAIN, tag, cell, offset);
         self.builder.ins().store(PLAIN, value, cell, offset + sink_cell::VALUE);

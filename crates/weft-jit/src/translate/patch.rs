@@ -86,6 +86,7 @@ impl Patches {
         self.how.get(input).copied().flatten()
     }
 
+    /// Whether a part changes its inputs by edits in this block, and not by patches.
     pub(super) fn is_edit(&self, part: usize, block: BlockId) -> bool {
         self.edits.get(part).and_then(|blocks| blocks.get(block.0 as usize)).copied().unwrap_or(true)
     }

@@ -68,6 +68,7 @@ impl StoreTarget {
         }
     }
 
+    /// The target of an aligned run of 4, 6, 8 or 16 bytes; None for other fields.
     fn of_run(BitsAt { at, bits, .. }: BitsAt) -> Option<Self> {
         let place = Self::Run { at: at as usize / 8, bytes: bits as usize / 8 };
         (at % 8 == 0 && [32, 48, 64, 128].contains(&bits)).then_some(place)

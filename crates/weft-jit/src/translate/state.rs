@@ -451,6 +451,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// The declaration of a cell of the call's row; an error if there is none.
     fn cell(&self, cell: CallId) -> Result<&CallCell, Unsupported> {
         let missing = || Unsupported { reason: format!("the call's row has no cell {}", cell.0), line: 0 };
         self.segment.plan.chain.call.get(usize::from(cell.0)).ok_or_else(missing)

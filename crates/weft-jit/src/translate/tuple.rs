@@ -224,6 +224,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Emits the address and length of a region.
     fn whole_region(&mut self, region: usize) -> Val {
         let base = region_at(region);
         Val::Two(self.load_cx(I64, base + SLICE_START), self.load_cx(I64, base + SLICE_LEN))
@@ -373,6 +374,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Emits the load of the time of the pass.
     pub(super) fn load_now(&mut self) -> clif::Value {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
