@@ -52,6 +52,7 @@ pub(crate) struct Converter<'c> {
 }
 
 impl<'c> Converter<'c> {
+    /// Makes a converter with an empty net.
     pub(crate) fn new(program: &'c QueueProgram, level: &'c Level, widths: &'c Widths) -> Self {
         let (net, sources) = (Net::default(), Vec::new());
         let (lines, paths) = (FxHashMap::default(), FxHashMap::default());

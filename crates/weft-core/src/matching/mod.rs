@@ -195,6 +195,8 @@ impl Matcher {
         Self::build(spec, table, false)
     }
 
+    /// Builds a matcher over the rows of a table; `is_changeable` leaves space for changes. An error if there are too
+    /// many rows.
     fn build(spec: &MatchSpec, table: &Arc<Table>, is_changeable: bool) -> Result<Self, TooManyRows> {
         let mut rows = sorted(spec, table);
         if rows.len() >= RULES_MAX as usize {
@@ -355,6 +357,7 @@ fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
+/// Reads a column of a row.
 fn cell(table: &Table, row: Row, (at, ty): Column) -> Cell {
     if table.is_null(row, at) {
         return Cell::Null;

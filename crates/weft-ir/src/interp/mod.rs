@@ -105,6 +105,7 @@ enum Val {
 }
 
 impl Val {
+    /// The zero of a type: 0, false, empty, no row.
     fn zero(ty: Ty) -> Self {
         match ty {
             Ty::Bool => Self::Bool(false),
@@ -175,6 +176,8 @@ pub fn run_with_accesses(
 }
 
 impl Interpreted {
+    /// Runs the handlers of the first `opened` elements in the order of the event. Records their accesses if `recorded`
+    /// is Some.
     fn pass(&self, cx: &mut Cx<'_>, opened: usize, recorded: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
         let mut inputs = self.inputs(cx);
@@ -274,6 +277,7 @@ impl Interpreted {
     }
 }
 
+/// The region that holds the bytes of an input.
 fn region_of(place: &InputLocation) -> usize {
     match place {
         InputLocation::Body(_)
@@ -317,6 +321,7 @@ struct Handling<'r, 'c> {
 }
 
 impl<'r, 'c> Handling<'r, 'c> {
+    /// Prepares the run of a handler. Earlier handlers can no longer be rolled back.
     fn new(
         program: &'r Interpreted,
         function: &'r Function,
@@ -343,6 +348,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Runs the handler; returns how it ended. Rolls back if it failed, and releases its locks.
     fn run(mut self) -> End {
         let end = self.blocks();
         if matches!(end, End::Fail { .. }) {
@@ -353,6 +359,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         end
     }
 
+    /// Runs block after block until a terminator ends the handler.
     fn blocks(&mut self) -> End {
         let function = self.function;
         let mut visits = vec![0u64; function.blocks.len()];
@@ -399,6 +406,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Converts a terminator that ends the handler to its end.
     fn run_terminator(&self, end: &Terminator) -> End {
         match *end {
             Terminator::Drop { line } => End::Verdict { verdict: Verdict::Drop, text: None, line },
@@ -459,6 +467,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         val
     }
 
+    /// Reads an input; the zero of its type if it is absent.
     fn input(&self, id: InputId) -> Val {
         let direction = Handler::of(self.program.event).direction(&self.program.chain);
         // EVERY has no inputs: the verifier refuses them.
@@ -466,6 +475,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
     }
 
+    /// Reads an input derived from the message, as earlier edits have changed that.
     fn derived(&mut self, id: InputId) -> Val {
         let arrived = self.input(id);
         match (self.cx.rewrite(), &arrived) {
@@ -486,12 +496,14 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Undoes all that the handler has done so far.
     fn roll_back(&mut self) {
         self.cx.out.roll_back(self.start, self.cx.state, self.cx.call);
         self.inputs.clone_from(&self.inputs_at_start);
         self.scratch_full = false;
     }
 
+    /// Releases all locks of the handler.
     fn release(&mut self) {
         let state = self.cx.state;
         for (table, held) in state.tables.iter().zip(&self.held) {
@@ -701,6 +713,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         matches!(self.get(value), Val::Bool(true))
     }
 
+    /// The value as an integer; the verifier guarantees the type.
     fn int(&self, value: Value) -> i64 {
         match self.get(value) {
             Val::Int(n) => *n,
@@ -708,6 +721,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// The value as a float; the verifier guarantees the type.
     fn float(&self, value: Value) -> f64 {
         match self.get(value) {
             Val::Float(f) => *f,
@@ -715,6 +729,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// The value as bytes; the verifier guarantees the type.
     fn bytes(&self, value: Value) -> Arc<[u8]> {
         match self.get(value) {
             Val::Bytes(bytes) => bytes.clone(),
@@ -722,6 +737,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// The value as a row; the verifier guarantees the type.
     fn row(&self, value: Value) -> Row {
         match self.get(value) {
             Val::Row(row) => *row,
@@ -742,6 +758,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         Val::Bytes(self.cx.out.kept(start, len).into())
     }
 
+    /// Converts a value to an output cell; bytes are copied to the scratch.
     fn cell(&mut self, value: &Val) -> Cell {
         match value {
             Val::Bool(b) => Cell::Bool(*b),
@@ -755,6 +772,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Converts an output cell to a value.
     fn of_cell(&self, cell: Cell) -> Val {
         match cell {
             Cell::Null => unreachable!("a value is never NULL here"),
@@ -769,6 +787,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         self.cx.out.edits.push(TupleEdit { target, value });
     }
 
+    /// Reads a cell of the call's row.
     fn call_get(&mut self, id: CallId) -> Val {
         let cell = &self.program.chain.call[usize::from(id.0)];
         let words = &self.cx.call[cell.word as usize..][..cell_words(cell.ty)];
@@ -782,6 +801,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Writes a cell of the call's row; bytes are cut to its size.
     fn call_set(&mut self, id: CallId, value: Value, journal: Journal) {
         let cell = &self.program.chain.call[usize::from(id.0)];
         let mut words = Vec::new();
@@ -809,6 +829,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         &self.program.chain.vars[usize::from(id.0)]
     }
 
+    /// Merges a value into this worker's part of a variable.
     fn merge(&mut self, id: VarId, value: i64, journal: Journal) {
         let (index, merged) = (self.var(id).word as usize, &self.cx.state.merged);
         let old = merged.word(index);
@@ -818,6 +839,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         merged.set_word(index, self.merge_two(id, old as i64, value) as u64);
     }
 
+    /// Merges two values by the variable's merge operation.
     fn merge_two(&self, id: VarId, a: i64, b: i64) -> i64 {
         let var = self.var(id);
         let op = match (var.merge, var.ty.is_signed()) {
@@ -837,6 +859,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         parts.reduce(|a, b| self.merge_two(id, a, b)).unwrap_or(0)
     }
 
+    /// Sets the merged value of a variable to its start value.
     fn reset(&mut self, id: VarId) {
         let var = self.var(id);
         let start = match var.start {

@@ -261,6 +261,7 @@ pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
     jumps.filter(|&(from, to)| flow.is_back(from, to)).collect()
 }
 
+/// Checks the limits of a chain and the layout of the call's row; returns all errors.
 fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     let mut errors = Vec::new();
     let mut report = |rule, what| {
@@ -367,12 +368,14 @@ impl<'a> Check<'a> {
         self.at = None;
     }
 
+    /// Reports a value that the function does not have.
     fn exists(&mut self, value: Value) {
         if value.0 as usize >= self.function.types.len() {
             self.report(Rule::Exists, format!("v{} has no type", value.0));
         }
     }
 
+    /// Marks a value as defined; reports a second definition.
     fn define(&mut self, value: Value, defined: &mut [bool]) {
         match defined.get_mut(value.0 as usize) {
             None => self.exists(value),
@@ -433,8 +436,8 @@ impl<'a> Check<'a> {
             self.at = Some(id);
             for inst in &block.insts {
                 self.line = inst.line;
-                let gives = self.op(&inst.op);
-                self.result(inst, &gives);
+                let gives = self.check_op(&inst.op);
+                self.check_result(inst, &gives);
                 if self.handler == Handler::Parse && !may_parse(&inst.op) {
                     self.report(Rule::Parse, "PARSE only reads the frame".into());
                 }
@@ -451,7 +454,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn result(&mut self, inst: &Inst, gives: &OpResult) {
+    /// Checks the result of an instruction against what its operation gives.
+    fn check_result(&mut self, inst: &Inst, gives: &OpResult) {
         match (inst.result, gives) {
             (None, OpResult::Nothing) | (Some(_), OpResult::Value(None)) => {}
             (Some(v), OpResult::Value(Some(ty))) => {
@@ -467,6 +471,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks that a value has this type.
     fn want(&mut self, value: Value, ty: Ty) {
         let is = self.function.ty(value);
         if is != ty {
@@ -485,7 +490,8 @@ impl<'a> Check<'a> {
         OpResult::Value(Some(gives))
     }
 
-    fn op(&mut self, op: &Op) -> OpResult {
+    /// Checks the operands of an operation; returns what it gives.
+    fn check_op(&mut self, op: &Op) -> OpResult {
         use Ty::{Bool, Bytes, Float, Int, Row};
         match *op {
             Op::BoolConst(_) | Op::ScratchFull => OpResult::Value(Some(Bool)),
@@ -545,7 +551,7 @@ impl<'a> Check<'a> {
                 }
                 OpResult::Value(Some(Int))
             }
-            Op::Native(id, ref args) => self.native(id, args),
+            Op::Native(id, ref args) => self.check_native(id, args),
             Op::NativeNull(a) | Op::NativeFailed(a) => {
                 let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
                 let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
@@ -574,14 +580,14 @@ impl<'a> Check<'a> {
             | Op::Delay(_)
             | Op::Mark(..)
             | Op::Mirror(_)
-            | Op::Emit(..) => self.out_op(op),
+            | Op::Emit(..) => self.check_output_op(op),
             Op::CallGet(_)
             | Op::CallSet(..)
             | Op::VarGet(_)
             | Op::VarSet(..)
             | Op::VarMerge(..)
             | Op::VarMerged(_)
-            | Op::VarReset(_) => self.scalar_op(op),
+            | Op::VarReset(_) => self.check_scalar_op(op),
             Op::Key(ref parts) => {
                 if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
                     self.report(Rule::Type, "a key needs one or more values, and no rows".into());
@@ -590,13 +596,13 @@ impl<'a> Check<'a> {
             }
             Op::IsRow(row) => self.maps(&[row], Row, Bool),
             Op::LockVars | Op::RollBack => OpResult::Nothing,
-            Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.frame_op(op),
-            _ => self.table_op(op),
+            Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.check_frame_op(op),
+            _ => self.check_table_op(op),
         }
     }
 
     /// Checks rule 15 for an operation on frame bytes or given inputs.
-    fn frame_op(&mut self, op: &Op) -> OpResult {
+    fn check_frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
             self.report(Rule::Parse, "only PARSE reads the bytes of a frame".into());
         }
@@ -626,8 +632,8 @@ impl<'a> Check<'a> {
     }
 
     /// Checks rule 14: the arguments of a native function fit its parameters.
-    fn native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
-        let Some(decl) = self.found("native function", &self.chain.natives, id.0) else {
+    fn check_native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
+        let Some(decl) = self.declared("native function", &self.chain.natives, id.0) else {
             return OpResult::Value(None);
         };
         let info = decl.native.info();
@@ -647,6 +653,7 @@ impl<'a> Check<'a> {
         OpResult::Value(Some(Ty::of(info.result)))
     }
 
+    /// Finds an input of the handler's direction; reports an error if there is none.
     fn input(&mut self, id: InputId) -> Option<&'a Input> {
         let Some(direction) = self.handler.direction(self.chain) else {
             self.report(Rule::NoTuple, "EVERY has no inputs".into());
@@ -659,7 +666,8 @@ impl<'a> Check<'a> {
         input
     }
 
-    fn written(&mut self, id: InputId) -> Option<&'a Input> {
+    /// Finds an input; reports an error if it is not declared as written.
+    fn written_input(&mut self, id: InputId) -> Option<&'a Input> {
         let input = self.input(id)?;
         if !input.written {
             self.report(Rule::Written, format!("input {} is changed, but not declared so", input.name));
@@ -667,13 +675,15 @@ impl<'a> Check<'a> {
         Some(input)
     }
 
+    /// Reports an error in handlers without a tuple.
     fn needs_tuple(&mut self, what: &str) {
         if self.handler.is_timed() {
             self.report(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
         }
     }
 
-    fn found<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
+    /// Finds a declaration by its index; reports an error if there is none.
+    fn declared<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
         let found = list.get(usize::from(index));
         if found.is_none() {
             self.report(Rule::Exists, format!("there is no {what} {index}"));
@@ -681,16 +691,17 @@ impl<'a> Check<'a> {
         found
     }
 
-    fn out_op(&mut self, op: &Op) -> OpResult {
+    /// Checks an operation on the tuple or the outputs; returns what it gives.
+    fn check_output_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
             Op::SetInput(id, value) => {
-                if let Some(input) = self.written(id) {
+                if let Some(input) = self.written_input(id) {
                     self.want(value, Ty::of(input.ty));
                 }
             }
             Op::ClearInput(id) => {
-                let input = self.written(id);
+                let input = self.written_input(id);
                 let clears = |i: &Input| {
                     i.nullable
                         || i.place.path().is_some()
@@ -702,18 +713,18 @@ impl<'a> Check<'a> {
             }
             Op::SetAnswer(name, value) => {
                 self.needs_tuple("an answer");
-                self.found("answer", &chain.answers, name.0);
+                self.declared("answer", &chain.answers, name.0);
                 self.want(value, Ty::Bytes);
             }
             Op::SetReply(name, value) => {
                 self.needs_tuple("a reply");
-                if let Some(field) = self.found("reply field", &chain.replies, name.0) {
+                if let Some(field) = self.declared("reply field", &chain.replies, name.0) {
                     self.want(value, Ty::of(field.ty));
                 }
             }
             Op::ChangeHeaders(id, ref parts) => {
                 self.needs_tuple("another frame");
-                let Some(decl) = self.found("change of structure", &chain.header_changes, id.0) else {
+                let Some(decl) = self.declared("change of structure", &chain.header_changes, id.0) else {
                     return OpResult::Nothing;
                 };
                 if decl.params.len() != parts.len() {
@@ -733,7 +744,7 @@ impl<'a> Check<'a> {
                 self.want(value, Ty::Bytes);
             }
             Op::Emit(id, ref cells) => {
-                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
+                let Some(sink) = self.declared("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
                 if sink.columns.len() != cells.len() {
                     let (n, columns) = (cells.len(), sink.columns.len());
                     self.report(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
@@ -748,14 +759,15 @@ impl<'a> Check<'a> {
         OpResult::Nothing
     }
 
-    fn scalar_op(&mut self, op: &Op) -> OpResult {
+    /// Checks an operation on call cells or variables; returns what it gives.
+    fn check_scalar_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
             Op::CallGet(id) => {
-                OpResult::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty)))
+                OpResult::Value(self.declared("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty)))
             }
             Op::CallSet(id, value, _) => {
-                if let Some(cell) = self.found("call cell", &chain.call, id.0) {
+                if let Some(cell) = self.declared("call cell", &chain.call, id.0) {
                     self.want(value, Ty::of(cell.ty));
                 }
                 OpResult::Nothing
@@ -784,6 +796,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks a use of a merged variable's value, which only EVERY may read or reset.
     fn merged(&mut self, id: VarId) {
         self.var(id, true);
         if self.handler != Handler::Every {
@@ -791,9 +804,10 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// The type of a variable; reports an error if it is MERGE and `merge` is false, or the reverse.
     fn var(&mut self, id: VarId, merge: bool) -> Option<Ty> {
         let chain = self.chain;
-        let var = self.found("variable", &chain.vars, id.0)?;
+        let var = self.declared("variable", &chain.vars, id.0)?;
         if var.merge.is_some() != merge {
             let is = if merge { "is not" } else { "is" };
             self.report(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
@@ -801,14 +815,15 @@ impl<'a> Check<'a> {
         Some(Ty::of(var.ty))
     }
 
-    fn table_op(&mut self, op: &Op) -> OpResult {
+    /// Checks an operation on a table; returns what it gives.
+    fn check_table_op(&mut self, op: &Op) -> OpResult {
         let (table, row) = match *op {
-            Op::Find(table, key) => return self.keyed(table, key, false),
-            Op::Match(table, id, ref keys) => return self.matched(table, id, keys),
-            Op::Insert(table, key, _) => return self.keyed(table, key, true),
+            Op::Find(table, key) => return self.check_keyed_op(table, key, false),
+            Op::Match(table, id, ref keys) => return self.check_match(table, id, keys),
+            Op::Insert(table, key, _) => return self.check_keyed_op(table, key, true),
             Op::Lock(table, key) => {
                 match key {
-                    Some(key) => drop(self.keyed(table, key, false)),
+                    Some(key) => drop(self.check_keyed_op(table, key, false)),
                     None => drop(self.table(table)),
                 }
                 return OpResult::Nothing;
@@ -847,18 +862,18 @@ impl<'a> Check<'a> {
                 OpResult::Value(Some(Ty::Bool))
             }
             Op::SetColumn(_, _, column, value, _) => {
-                self.writable(table);
+                self.check_writable(table);
                 if let Some((ty, _, is_key)) = self.column(table, column) {
                     self.want(value, Ty::of(ty));
-                    self.not_key(is_key);
+                    self.refuse_key_column(is_key);
                 }
                 OpResult::Value(Some(Ty::Bool))
             }
             Op::CountInto(_, _, column, bin, _) => {
-                self.writable(table);
+                self.check_writable(table);
                 self.want(bin, Ty::Int);
                 if let Some((ty, _, is_key)) = self.column(table, column) {
-                    self.not_key(is_key);
+                    self.refuse_key_column(is_key);
                     if Ty::of(ty) != Ty::Bytes {
                         self.report(Rule::Type, "counters are in a column of bytes".into());
                     }
@@ -866,9 +881,9 @@ impl<'a> Check<'a> {
                 OpResult::Nothing
             }
             Op::SetColumnNull(_, _, column, _) => {
-                self.writable(table);
+                self.check_writable(table);
                 if let Some((_, nullable, is_key)) = self.column(table, column) {
-                    self.not_key(is_key);
+                    self.refuse_key_column(is_key);
                     if !nullable {
                         self.report(Rule::ReadOnly, "the column cannot be NULL".into());
                     }
@@ -878,27 +893,28 @@ impl<'a> Check<'a> {
             // TouchRead marks the row in any copy of the table.
             Op::TouchRead(..) => OpResult::Nothing,
             _ => {
-                self.writable(table);
+                self.check_writable(table);
                 OpResult::Nothing
             }
         }
     }
 
-    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> OpResult {
+    /// Checks an access by key; `writes` says whether it changes the table. It gives a row.
+    fn check_keyed_op(&mut self, table: TableId, key: Value, writes: bool) -> OpResult {
         if let Some(spec) = self.table(table) {
             self.want(key, key_ty(spec));
         }
         if writes {
-            self.writable(table);
+            self.check_writable(table);
         }
         OpResult::Value(Some(Ty::Row))
     }
 
     /// Checks rule 16: a match has a replicated table and a value of the right type for each part.
-    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
+    fn check_match(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
         let gives = OpResult::Value(Some(Ty::Row));
-        let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
-        let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
+        let Some(decl) = self.declared("match", &self.chain.matches, id.0) else { return gives };
+        let Some(held) = self.declared("table", &self.chain.tables, table.0) else { return gives };
         if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
             let what = format!("match {} is not on a replicated table {}", id.0, table.0);
             self.report(Rule::Match, what);
@@ -937,7 +953,7 @@ impl<'a> Check<'a> {
     /// The specification of a table; reports an error and returns None if it does not exist.
     fn table(&mut self, table: TableId) -> Option<&'a TableSpec> {
         let chain = self.chain;
-        self.found("table", &chain.tables, table.0).map(|decl| &decl.spec)
+        self.declared("table", &chain.tables, table.0).map(|decl| &decl.spec)
     }
 
     /// The column's type, whether it may be NULL, and whether it belongs to the key.
@@ -951,19 +967,22 @@ impl<'a> Check<'a> {
         Some((found.ty, found.nullable, index < spec.key.len()))
     }
 
-    fn writable(&mut self, table: TableId) {
+    /// Reports an error if the table is replicated.
+    fn check_writable(&mut self, table: TableId) {
         let decl = self.chain.tables.get(usize::from(table.0));
         if decl.is_some_and(|t| t.realisation == Realisation::Replicated) {
             self.report(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
         }
     }
 
-    fn not_key(&mut self, is_key: bool) {
+    /// Reports an error for a write to a key column.
+    fn refuse_key_column(&mut self, is_key: bool) {
         if is_key {
             self.report(Rule::ReadOnly, "a key column cannot be set".into());
         }
     }
 
+    /// Checks the operands and jumps of a terminator, and whether the handler allows it.
     fn check_terminator(&mut self, end: &Terminator) {
         match end {
             Terminator::Branch(by, ..) => self.want(*by, Ty::Bool),
@@ -989,11 +1008,12 @@ impl<'a> Check<'a> {
             self.needs_tuple("a verdict");
         }
         for jump in end.jumps() {
-            self.jump(jump);
+            self.check_jump(jump);
         }
     }
 
-    fn jump(&mut self, jump: &Jump) {
+    /// Checks that a jump passes values of the types that the block takes.
+    fn check_jump(&mut self, jump: &Jump) {
         let params = &self.function.blocks[jump.block.0 as usize].params;
         let types = |values: &[Value]| values.iter().map(|&v| self.function.ty(v)).collect::<Vec<_>>();
         let (wanted, given) = (types(params), types(&jump.args));
@@ -1005,7 +1025,7 @@ impl<'a> Check<'a> {
     /// Checks rule 12: no use of rows and bytes after they may have become stale.
     fn stale(&mut self, flow: &Flow) {
         let tables = tables_of_rows(self.function);
-        self.foreign_rows(&tables);
+        self.check_foreign_rows(&tables);
         self.only_read_expired_rows();
         let may_move = bytes_that_may_move(self.function);
         let function = self.function;
@@ -1067,7 +1087,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn foreign_rows(&mut self, tables: &[BTreeSet<u16>]) {
+    /// Checks rule 12: a row is used only with its own table.
+    fn check_foreign_rows(&mut self, tables: &[BTreeSet<u16>]) {
         for (id, block) in blocks(self.function) {
             self.at = Some(id);
             for inst in &block.insts {
