@@ -16,7 +16,7 @@ pub(crate) trait Arithmetic<'f> {
     /// An integer constant.
     fn word(&mut self, n: i64) -> clif::Value;
 
-    /// The result of the interpreter's operation of this name, for all operands.
+    /// Emits the interpreter's operation of this name, for all operands.
     fn int_binary(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {

@@ -61,7 +61,7 @@ impl Thunks {
     }
 }
 
-/// Code that calls a helper and preserves the registers that it clobbers.
+/// Compiles code that calls a helper and preserves the registers that it clobbers.
 fn thunk(isa: &OwnedTargetIsa, helper: Cold) -> Option<Code> {
     let mut context = Context::new();
     context.func.signature = signature(helper, CallConv::PreserveAll);

@@ -645,6 +645,8 @@ struct Shape {
 }
 
 impl Shape {
+    /// Collects the properties of a pass on which the code of a segment relies.
+    ///
     /// # Errors
     /// The state lacks a table of the chain.
     fn of(chain: &ChainProgram, event: Event, state: &State) -> Result<Self, Unsupported> {

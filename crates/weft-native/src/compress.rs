@@ -118,7 +118,7 @@ fn member<'d>(data: &'d [u8], out: &mut Vec<u8>) -> Option<&'d [u8]> {
     (trailer[..] == expected).then_some(behind)
 }
 
-/// The bytes after the header of a member (RFC 1952 section 2.3).
+/// Skips the header of a gzip member (RFC 1952 section 2.3); None if it is malformed.
 fn behind_gzip_header(data: &[u8]) -> Option<&[u8]> {
     const HEADER_CRC: u8 = 1 << 1;
     const EXTRA: u8 = 1 << 2;

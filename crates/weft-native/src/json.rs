@@ -26,7 +26,7 @@ impl Set {
     }
 }
 
-/// The reference tokens of a pointer, unescaped (RFC 6901 section 4).
+/// Splits a pointer into its reference tokens, unescaped (RFC 6901 section 4).
 fn parse(pointer: &str) -> Result<Vec<String>, PrepareError> {
     let wrong = || PrepareError::Constant(format!("`{pointer}` is not a JSON pointer"));
     if pointer.is_empty() {

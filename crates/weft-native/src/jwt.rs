@@ -97,7 +97,7 @@ impl Verify {
         Ok(Self { key, algorithm, issuer: text("issuer"), audience: text("audience"), leeway })
     }
 
-    /// The claims of a token that is valid at this time.
+    /// Verifies a token at this time; returns its claims, or None if it is invalid.
     fn claims(&self, token: &str, now: Time) -> Option<Vec<u8>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
@@ -167,7 +167,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The public key of a PEM file, if it belongs to the algorithm.
+/// Reads the public key of a PEM file. An error if it belongs to another algorithm.
 fn public_key(text: Option<&[u8]>, algorithm: &[u8], what: &str) -> Result<Vec<u8>, PrepareError> {
     let (label, der) = key::pem(text)?;
     if label == "RSA PUBLIC KEY" && algorithm == RSA_ENCRYPTION {

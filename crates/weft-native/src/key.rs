@@ -96,7 +96,7 @@ pub(crate) fn subject_public_key(der: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((algorithm, key))
 }
 
-/// The content of a DER element with this tag, and the bytes after it.
+/// Reads a DER element with this tag; returns its content and the bytes after it.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk::<2>()?;
     let (len, rest) = match first {

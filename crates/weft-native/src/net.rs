@@ -38,7 +38,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a label; a greater length is a compression pointer.
 const LABEL_BYTES_MAX: u8 = 63;
 
-/// The labels of a name, each after its length; the last one is empty.
+/// Decodes a name from labels, each after its length; the last one is empty. NULL if the data is no such name.
 pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
     if rest.len() > NAME_BYTES_MAX {
@@ -56,7 +56,7 @@ pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     if rest == [0] { Ended::Bytes } else { Ended::Null }
 }
 
-/// A byte of a label in the textual form of names (RFC 4343 section 2.1).
+/// Appends a byte of a label in the textual form of names (RFC 4343 section 2.1).
 fn push_character(byte: u8, out: &mut Vec<u8>) {
     match byte {
         b'.' | b'\\' => out.extend([b'\\', byte]),

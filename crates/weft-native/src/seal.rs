@@ -153,7 +153,7 @@ impl Cipher {
     }
 }
 
-/// The key of XChaCha20-Poly1305 for nonces with this prefix.
+/// Makes the XChaCha20-Poly1305 cipher for nonces with this prefix.
 fn xchacha(key: &[u8; KEY_BYTES], beginning: &[u8; ENTROPY_BYTES]) -> Cipher {
     let mut derived = chacha20::hchacha::<chacha20::R20>(&Array(*key), &Array(*beginning));
     let cipher = ChaCha20Poly1305::new(&derived);

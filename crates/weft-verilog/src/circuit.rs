@@ -137,6 +137,8 @@ pub(crate) fn build(program: &QueueProgram, level: &Level, widths: &Widths) -> R
 }
 
 impl Circuit {
+    /// Converts the handlers of a level to a circuit with its ports and registers.
+    ///
     /// # Errors
     /// See [`crate::compile`].
     pub(crate) fn new(program: &QueueProgram, level: &Level, widths: &Widths) -> Result<Self, Unsupported> {
@@ -206,6 +208,8 @@ impl Circuit {
         }
     }
 
+    /// Drives an output with a wire: the wire is the next value of a variable's register; other outputs get a port.
+    ///
     /// # Errors
     /// A value may not fit in its variable.
     fn add_out(&mut self, converter: &Converter<'_>, role: PortRole, wire: Wire) -> Result<(), Unsupported> {

@@ -187,7 +187,7 @@ struct Walk<'w, 'c> {
 }
 
 impl Walk<'_, '_> {
-    /// `line` is that of the verdict after the block.
+    /// Converts steps; `line` is the source line of the verdict after them.
     fn block(&mut self, steps: &[Step], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let path = self.path.clone();
         let mut ended = Vec::new();

@@ -19,7 +19,7 @@ struct Fixed {
     power: i32,
 }
 
-/// The same value by integers; None if it is not fixed-point.
+/// Computes the same value by integers; None if it is not fixed-point.
 pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
     match net.gate(wire) {
         Gate::ToInt(a) => {

@@ -71,7 +71,7 @@ impl Gate {
         all.into_iter().flatten()
     }
 
-    /// The interpreter's operation, on the first, second and third value.
+    /// The operation of the interpreter for this gate, on its first, second and third operand.
     fn op(&self) -> Option<Op> {
         let [a, b, c] = [Value(0), Value(1), Value(2)];
         Some(match *self {
@@ -219,7 +219,7 @@ impl Net {
         self.build(Gate::Input(nth), WireType { ty, range })
     }
 
-    /// A gate of the same kind on as many other operands, simplified.
+    /// Adds a gate of the same kind on other operands, simplified.
     pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
             Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
@@ -241,7 +241,7 @@ impl Net {
         }
     }
 
-    /// The result of an operation that is not a load.
+    /// Adds the gates of an operation that is not a load; returns the result.
     pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
         match *op {
             Op::Int(n) => self.int(n),
@@ -442,7 +442,7 @@ impl Net {
         })
     }
 
-    /// One operation in place of two similar ones.
+    /// Adds one operation in place of two similar ones; None if they are not similar.
     fn shared(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         if self.are_alike(a, b) {
             return self.merged(depth, by, a, b);
@@ -478,7 +478,7 @@ impl Net {
         }
     }
 
-    /// The gate that replaces two similar ones.
+    /// Adds the gate that replaces two similar ones; None if they are not similar.
     pub(crate) fn merged(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, x), Gate::Table(other, y)) => {
@@ -539,7 +539,7 @@ impl Net {
         self.plain(Gate::Table(table, at), WireType { ty, range })
     }
 
-    /// A constant divided by the root of a wire that is not negative.
+    /// Adds a division of a constant by the root of a wire that is not negative.
     pub(crate) fn root(&mut self, over: u64, of: Wire) -> Wire {
         let Range { lo, hi } = self.range(of);
         let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
@@ -549,7 +549,7 @@ impl Net {
         }
     }
 
-    /// A gate as it is, unless it is constant.
+    /// Adds a gate as it is, or its value if it is constant.
     fn plain(&mut self, gate: Gate, kind: WireType) -> Wire {
         let known = |wire: Wire| match self.gate(wire) {
             Gate::Const(n) => Some(n as u64),

@@ -167,7 +167,7 @@ impl Text<'_> {
         }
     }
 
-    /// A wire in this many bits: sign-extended, zero-extended, or cut.
+    /// Formats a wire in this many bits: sign-extended, zero-extended, or cut.
     fn fitted(&self, wire: Wire, bits: u32) -> String {
         match self.net.gate(wire) {
             Gate::Const(n) => return literal(n as u64, bits),
@@ -231,7 +231,7 @@ impl Text<'_> {
         if sum.is_empty() { literal(0, bits) } else { sum }
     }
 
-    /// Shifts in zeros at the top, of all 64 bits if there is a sign.
+    /// Prints a right shift that shifts in zeros at the top, of all 64 bits if there is a sign.
     fn shift_right(&mut self, wire: Wire, a: Wire, b: Wire) {
         let (bits, name) = (self.bits(wire), self.name(wire));
         let full = if self.net.range(a).is_signed() { 64 } else { self.bits(a).max(bits) };
@@ -239,7 +239,7 @@ impl Text<'_> {
         self.drive_part(&name, full, &value, bits);
     }
 
-    /// Drives a wire with the low bits of a wider value.
+    /// Prints a wire with the low bits of a wider value.
     fn drive_part(&mut self, name: &str, full: u32, value: &str, bits: u32) {
         if full == bits {
             return self.drive(name, bits, value);
@@ -248,7 +248,7 @@ impl Text<'_> {
         self.drive(name, bits, &format!("{name}_full[{}:0]", bits - 1));
     }
 
-    /// Division by 0 gives 0; the divider never sees a 0.
+    /// Prints a division. Division by 0 gives 0; the divider never sees a 0.
     fn divide(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
         let (bits, name) = (self.bits(wire), self.name(wire));
         let (ra, rb) = (self.net.range(a), self.net.range(b));
@@ -323,7 +323,7 @@ impl Text<'_> {
         self.drive_part(&name, 32, &folded, self.bits(wire));
     }
 
-    /// The registers of the roots of the current decision, and of the root unit.
+    /// Prints the registers of the roots of the current decision, and of the root unit.
     fn root_registers(&mut self, roots: &Roots) {
         let UnitBits { of, step, product, rest, left } = UnitBits::new(self.net, roots);
         for (name, bits) in [("left", left), ("of", of), ("step", step), ("product", product), ("rest", rest)]
@@ -412,7 +412,7 @@ impl Text<'_> {
         self.line("    end");
     }
 
-    /// Two bits of the square per clock, the upper ones first.
+    /// Prints the search for the root: two bits of the square per clock, the upper ones first.
     fn root_digits(&mut self, roots: &Roots, step: u32, left: u32) {
         self.line("  reg [1:0] root_digit;");
         self.line("  always @*");

@@ -21,7 +21,7 @@ impl Range {
         if bits >= 64 { Self::FULL } else { Self { lo: 0, hi: ((1_u64 << bits) - 1) as i64 } }
     }
 
-    /// Signed numbers with this many bits.
+    /// The range of signed numbers with this many bits.
     pub(crate) const fn signed_bits_of(bits: u32) -> Self {
         let hi = ((1_u64 << (bits - 1)) - 1) as i64;
         Self { lo: !hi, hi }
@@ -43,7 +43,7 @@ impl Range {
         if self.is_signed() { bits + 1 } else { bits.max(1) }
     }
 
-    /// A word cut to these bits.
+    /// Cuts a word to the bits of the range.
     pub(crate) fn cut(self, word: u64) -> u64 {
         let above = 64 - self.bits();
         if self.is_signed() { (((word << above) as i64) >> above) as u64 } else { word << above >> above }
@@ -68,7 +68,7 @@ impl Range {
         (both.lo <= both.hi).then_some(both)
     }
 
-    /// All words if one of them is beyond 64 bits: then the operation wrapped.
+    /// Makes a range; all words if a bound is beyond 64 bits, because the operation then wraps.
     fn exact(lo: i128, hi: i128) -> Self {
         match (i64::try_from(lo), i64::try_from(hi)) {
             (Ok(lo), Ok(hi)) => Self { lo, hi },
@@ -118,7 +118,7 @@ impl Range {
         }
     }
 
-    /// Rounds toward zero; division by 0 gives 0.
+    /// Computes the range of a quotient, rounded toward zero; division by 0 gives 0.
     fn of_division(a: Self, b: Self) -> Self {
         let ends = [b.lo, b.hi, -1, 1].into_iter().filter(|by| *by != 0 && b.contains(*by));
         let corners = ends.flat_map(|by| [a.lo, a.hi].map(|of| i128::from(of) / i128::from(by)));
@@ -151,7 +151,7 @@ impl Range {
         }
     }
 
-    /// The result of a comparison, if known; `same` if both are one wire.
+    /// Decides a comparison from the ranges, if possible; `same` says that both operands are one wire.
     pub(crate) fn decides(op: IntCmp, a: Self, b: Self, same: bool) -> Option<bool> {
         let is_less = |a: Self, b: Self| match () {
             () if a.hi < b.lo => Some(true),

@@ -80,7 +80,7 @@ struct Lowering {
 }
 
 impl Lowering {
-    /// The same value without a computation on floats.
+    /// Replaces a wire by one with the same value that is computed without floats.
     fn resolve(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
         if let Some(known) = self.resolved.get(&wire) {
             return Ok(*known);
@@ -109,7 +109,7 @@ impl Lowering {
         Ok(resolved)
     }
 
-    /// By integers if that is exact, else by a table.
+    /// Replaces a wire by integer operations if that is exact, else by a table.
     fn counted(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
         match fixed::without_floats(&mut self.net, wire) {
             Some(new) => Ok(new),

@@ -286,7 +286,7 @@ impl Trees {
         made
     }
 
-    /// The best matching rule if it is better than `best`, otherwise `best`.
+    /// Finds the best matching rule; returns `best` if none is better.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut best = best;
@@ -364,7 +364,7 @@ fn has_one_mask(layout: &Layout, store: &RuleStore) -> bool {
     is_all && asked.all(|(care, is_all)| is_all && care == first)
 }
 
-/// Sample keys inside the boxes of rules, spread over all rules.
+/// Draws sample keys inside the boxes of rules, spread over all rules.
 pub(super) fn samples(layout: &Layout, store: &RuleStore) -> Vec<Words> {
     let rules = store.iter().step_by(store.len().div_ceil(SAMPLES).max(1));
     rules.enumerate().map(|(number, rule)| sample(layout, rule, number as u64)).collect()
@@ -392,7 +392,7 @@ pub(super) fn narrow<const N: usize>(key: &[u64]) -> &[u64; N] {
     key.first_chunk().expect("a key has the words of its layout")
 }
 
-/// The best rule by a linear search: the reference for tests and benchmarks.
+/// Finds the best rule by a linear search: the reference for tests and benchmarks.
 pub(super) fn linear<const N: usize>(context: Context<'_>, key: &[u64; N]) -> u32 {
     let mut best: Rank = 0;
     for rule in context.store.iter() {

@@ -232,7 +232,7 @@ struct Span {
 }
 
 impl Span {
-    /// None if the pattern is empty, or has bits outside the field.
+    /// Converts a pattern to an interval and a mask. None if the pattern is empty, or has bits outside the field.
     fn of(pattern: Pattern, bits: u8) -> Option<Self> {
         let all = u128::MAX >> (128 - bits);
         let (lo, hi, mask) = match pattern {

@@ -47,7 +47,7 @@ impl RuleLists {
         size_of_val(&self.heads[..]) + size_of_val(&self.links[..])
     }
 
-    /// The rules of a list, latest first.
+    /// Iterates over the rules of a list, latest first.
     pub(super) fn of(&self, list: usize) -> impl Iterator<Item = u32> {
         let link = |at: u32| self.links.get(at as usize);
         core::iter::successors(link(self.heads[list]), move |before| link(before.next)).map(|link| link.id)

@@ -200,7 +200,7 @@ impl Space {
         at.is_ok_and(|at| self.rest.remove(at) == rank)
     }
 
-    /// The best matching rule if it is better than `best`, otherwise `best`.
+    /// Finds the best matching rule; returns `best` if none is better.
     #[inline]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut best = best;
@@ -526,7 +526,7 @@ impl Slots {
         }
     }
 
-    /// The first free slot near a start slot.
+    /// Finds a free slot within `probes_max` probes from a start slot.
     fn free(&self, start: usize, probes_max: usize) -> Option<usize> {
         let last = self.size() - 1;
         let mut probes = (0..self.size().min(probes_max)).map(|probe| (start + probe) & last);

@@ -117,7 +117,7 @@ fn windows_of(entry: u64) -> [Window; 2] {
     })
 }
 
-/// The index that a node's windows have in a key.
+/// Computes the index that a node's windows have in a key.
 #[inline(always)]
 fn step<const N: usize>(entry: u64, key: &[u64; N]) -> usize {
     let window = |at: u64| {
@@ -176,7 +176,7 @@ impl Tree {
         self.walls > 0 || self.room < self.room_at_first / 2
     }
 
-    /// The best matching rule if it is better than `best`, otherwise `best`.
+    /// Finds the best matching rule; returns `best` if none is better.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut entry = self.root;
@@ -401,7 +401,7 @@ pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
 /// A part has at least one of this many rules.
 const PART_SHARE: usize = 50;
 
-/// The two fields that separate most rules.
+/// Finds the two fields that separate most rules.
 fn discriminating_fields(places: &[KeyBits], rules: &[Input]) -> Vec<usize> {
     let values = |at: &usize| {
         let mut seen: Vec<(u64, u64)> =
@@ -567,7 +567,7 @@ impl Builder<'_> {
         span(&self.places, (&rule.lo, &rule.hi), window, region)
     }
 
-    /// The windows that separate these rules best, if any are worth their copies.
+    /// Chooses the windows that separate these rules best; None if none is worth its copies.
     fn windows(&self, rules: &[u32], region: &Region, budget: usize) -> Option<[Window; 2]> {
         let sample: Vec<u32> = rules.iter().step_by(rules.len().div_ceil(WEIGHED_MAX)).copied().collect();
         let scale = rules.len() as f64 / sample.len() as f64;
@@ -620,7 +620,7 @@ fn span(places: &[KeyBits], (lo, hi): (&[u64], &[u64]), window: Window, region: 
     Cells { first: (lo & (cells - 1)) as usize, len: more as usize + 1 }
 }
 
-/// The field part that contains a window.
+/// Finds the field part that contains a window.
 fn place_of(places: &[KeyBits], window: Window) -> usize {
     let holds = |place: &KeyBits| {
         place.word == window.word && place.shift <= window.shift && window.shift < place.shift + place.bits

@@ -345,7 +345,7 @@ impl Trie {
             + self.short_prefixes.as_deref().map_or(0, ShortPrefixes::read_bytes)
     }
 
-    /// The best rule for a key, or [`NOTHING`].
+    /// Finds the best rule for a key; [`NOTHING`] if none matches.
     #[inline(always)]
     pub(super) fn find(&self, key: &[u64]) -> u32 {
         match self.high {
@@ -815,7 +815,7 @@ impl Trie {
         Some(())
     }
 
-    /// The best short prefix for a value; None if it is not known.
+    /// Finds the best short prefix for a value; None if it is not known.
     fn best_short_prefix<K: Number>(&self, value: K) -> Option<u32> {
         let Some(short_prefixes) = &self.short_prefixes else { return Some(NOTHING) };
         let entry = self.entry_of(short_prefixes, value);
@@ -848,7 +848,7 @@ impl Trie {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
     }
 
-    /// The short-prefix entries and root cells for a rule with these values.
+    /// Splits a rule with these values into short-prefix entries and root cells.
     fn parts<K: Number>(&self, lo: K, hi: K) -> RuleCells {
         match &self.short_prefixes {
             Some(short_prefixes) => self.parts_with(short_prefixes, lo, hi),
@@ -928,7 +928,7 @@ impl<K: Number> Entry<K> {
         Self { entry, first: self.first.plus(cell, left), left, depth: self.depth + 1 }
     }
 
-    /// The cells of a node that a range of values touches.
+    /// Finds the cells of a node that a range of values touches.
     fn touched(self, lo: K, hi: K) -> TouchedCells {
         let below = self.left - self.width();
         let [first, last] = [lo, hi].map(|value| value.window(below, self.width()));
@@ -937,7 +937,7 @@ impl<K: Number> Entry<K> {
     }
 }
 
-/// The fields that the rules of a store restrict; None if a rule has a mask.
+/// Finds the fields that the rules of a store restrict; None if a rule has a mask.
 pub(super) fn restricted_fields(layout: &Layout, store: &RuleStore) -> Option<Vec<usize>> {
     let mut asked = vec![false; layout.fields().len()];
     for rule in store.iter() {

@@ -129,7 +129,7 @@ impl Vectors {
         self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.linear.len()) * 8
     }
 
-    /// The rank of the best rule for a key, or 0.
+    /// Finds the best rule for a key; returns its rank, or 0.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, key: &[u64; N]) -> Rank {
         match self.words {

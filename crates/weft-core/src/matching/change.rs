@@ -159,7 +159,7 @@ impl Matcher {
 }
 
 impl Changes {
-    /// For sorted rows; also returns their labels.
+    /// Makes the data for changes from sorted rows; also returns the labels of the rows.
     pub(super) fn of(
         spec: &MatchSpec,
         table: &Table,
@@ -188,7 +188,7 @@ impl Changes {
     }
 }
 
-/// The patterns of a row for all fields; None if no tuple can match.
+/// Computes the patterns of a row for all fields; None if no tuple can match.
 pub(super) fn patterns(
     codecs: &[Codec],
     row: Row,

@@ -66,7 +66,7 @@ pub(super) fn ordered(word: u64, ty: Type) -> u64 {
     if ty.is_signed() { word ^ 1 << 63 } else { word }
 }
 
-/// The fields of a part at maximum width.
+/// Makes the fields of a part at maximum width.
 pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
     match (part.test, part.ty.repr()) {
         (Test::Within(_), _) => long(name),
@@ -93,7 +93,7 @@ fn bits_of(value: u64) -> u8 {
     64 - value.leading_zeros() as u8
 }
 
-/// The width with spare bits for a needed width.
+/// Adds spare bits to a needed width.
 fn roomy(needed: u8) -> u8 {
     let roomy = needed + SPARE_BITS;
     if needed <= WHOLE_BITS { roomy.min(WHOLE_BITS) } else { roomy }
@@ -104,7 +104,7 @@ fn all_ones(bits: u8) -> u64 {
 }
 
 impl Codec {
-    /// The encoding for the values of these rows, with spare bits.
+    /// Chooses the encoding for the values of these rows, with spare bits.
     pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>, hash: HashKey) -> Self {
         let (kind, fields) = match (part.test, part.ty.repr()) {
             (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
@@ -125,7 +125,7 @@ impl Codec {
         self.places = [Some(low), high, second];
     }
 
-    /// The patterns of a row for each field; None if no value can match.
+    /// Computes the patterns of a row for each field; None if no value can match.
     pub(super) fn patterns(&self, row: Row, cell: Cells<'_>) -> Option<Vec<Pattern>> {
         if self.part.wildcard.is_some_and(|column| cell(row, column) == Cell::Null) {
             return Some(vec![Pattern::Any; self.fields.len()]);
@@ -278,7 +278,7 @@ fn long_address(bytes: &[u8]) -> (u128, Option<u128>) {
     }
 }
 
-/// Addresses of 4 bytes only, if no row has a longer one.
+/// Chooses the encoding of addresses: of 4 bytes only, if no row has a longer one.
 fn addresses(name: &str, rows: &[Row], cell: &dyn Fn(Row) -> Cell) -> (Kind, Vec<FieldSpec>) {
     if rows.iter().all(|row| is_short(&cell(*row))) {
         return (Kind::Short, vec![FieldSpec::new(name, SHORT_BITS + 1)]);

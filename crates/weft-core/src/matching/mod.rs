@@ -316,13 +316,13 @@ impl Matcher {
     }
 }
 
-/// A row with its address.
+/// Pairs a row with its address.
 fn found(table: &Table, row: Row) -> MatchedRow {
     let address = if row.is_none() { 0 } else { table.row_address(row, 0) };
     MatchedRow { row, address }
 }
 
-/// All rows, best first.
+/// Lists all rows, best first.
 fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let columns: Vec<(ColumnRef, Type)> = table.columns().map(|(column, at)| (at, column.ty)).collect();
     let n_keys = table.spec().key.len();

@@ -165,7 +165,7 @@ impl Order {
     }
 }
 
-/// The label of a row whose rank is its label.
+/// The label of a row in an order whose ranks serve as labels.
 fn direct(rank: &Rank, descending: bool, ty: Type) -> u32 {
     let by = if descending { !rank.by } else { rank.by };
     let by = in_32_bits(by, ty);
@@ -180,7 +180,7 @@ fn narrow(rank: &Rank, by: Type, key: Type) -> u64 {
     u64::from(by) << 32 | u64::from(in_32_bits(rank.word, key))
 }
 
-/// A number of up to 32 bits from [`codec::ordered`], as 32 bits.
+/// Narrows a number of up to 32 bits from [`codec::ordered`] to 32 bits.
 fn in_32_bits(ordered: u64, ty: Type) -> u32 {
     // For signed numbers, the least 64-bit number maps to 0 there.
     (if ty.is_signed() { ordered.wrapping_sub((1 << 63) - (1 << 31)) } else { ordered }) as u32

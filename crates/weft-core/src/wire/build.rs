@@ -49,7 +49,7 @@ pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Resu
     Ok(frame)
 }
 
-/// The values of each header that depend on the headers behind it.
+/// Computes the values of each header that depend on the headers behind it.
 pub(super) fn links(
     protocols: &[Protocol],
     headers: &[Header],
@@ -95,7 +95,7 @@ fn below(headers: &[Header], at: usize, protocol: ProtocolId) -> Option<usize> {
     (0..at).rev().find(|below| headers[*below].protocol == protocol)
 }
 
-/// The fields below a header that spread the flows of its content.
+/// Finds the fields below a header that spread the flows of its content.
 pub(super) fn spreads<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],

@@ -513,7 +513,7 @@ fn build_headers(
     Ok(all)
 }
 
-/// The values of the last header that depend on its content.
+/// Computes the values of the last header that depend on its content.
 fn link_to(
     protocols: &[Protocol],
     last: &Header,
@@ -593,7 +593,7 @@ fn fixed_bits(protocol: &Protocol, item: &Item) -> Option<usize> {
     }
 }
 
-/// The address fields.
+/// Lists the address fields of a protocol.
 pub(super) fn address_fields(protocol: &Protocol) -> Vec<FieldId> {
     let fields = protocol.fields.iter().enumerate();
     fields.filter(|(_, field)| field.ty == Type::IpAddr).map(|(at, _)| FieldId(at as u16)).collect()
@@ -694,7 +694,7 @@ fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool
 }
 
 impl Layer<'_> {
-    /// The fields that depend on the payload length.
+    /// Finds the fields that depend on the payload length.
     fn lengths(
         &self,
         start: usize,
@@ -778,7 +778,7 @@ impl Layer<'_> {
         found
     }
 
-    /// The ranges of the addresses of the nearest header below that has any.
+    /// Finds the ranges of the addresses of the nearest header below that has any.
     fn addresses_below(&self) -> Vec<(u32, u32)> {
         let Some((lower, fields)) = addresses(self.protocols, &self.headers[..self.at]) else {
             return Vec::new();

@@ -382,7 +382,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(entry)
     }
 
-    /// The row of the first bit that is set in the sets of all chunks.
+    /// Emits the search for the first bit that is set in the sets of all chunks; the result is its row.
     fn first_bit(
         &mut self,
         held: &Arc<Matcher>,
@@ -437,7 +437,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().uload16(I64, FIXED, entry, offset as i32)
     }
 
-    /// The bits that select a page, and those that select its entry.
+    /// Splits a value into the bits that select a page, and those that select its entry.
     fn page_of(&mut self, value: clif::Value) -> (clif::Value, clif::Value) {
         let low = self.segment.band_imm(value, (1 << PAGE_BITS) - 1);
         (self.segment.ushr_imm(value, PAGE_BITS.into()), low)

@@ -1053,7 +1053,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(args)
     }
 
-    /// Ends the pass, with the code of a status or fault, and a text.
+    /// Emits the end of the pass, with the code of a status or fault, and a text.
     fn verdict(&mut self, kind: u64, code: Option<clif::Value>, text: Option<Val>, line: u32) {
         let flags = [(self.counts, verdict::COUNTS), (self.opens, verdict::OPENING)];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(kind, |kind, (_, flag)| kind | flag);

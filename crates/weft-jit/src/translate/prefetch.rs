@@ -384,7 +384,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 }
 
-/// The blocks from which every path to the end of the pass has no lookup.
+/// Finds the blocks from which no path to the end of the pass has a lookup.
 fn without_lookups(function: &Function, order: &[BlockId]) -> Vec<bool> {
     let mut without_lookups = vec![false; function.blocks.len()];
     for id in order.iter().rev() {

@@ -155,7 +155,7 @@ fn leaves_frame(op: &Op) -> bool {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Carries out a change of structure, or records it.
+    /// Emits a change of headers: it is carried out directly, or recorded as edits.
     pub(super) fn reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         self.segment.save_parsed();
         let decl = self.segment.plan.chain.header_changes.get(usize::from(id.0));
@@ -458,7 +458,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Some(HeaderStore { place, value: vec![(number, 0)] })
     }
 
-    /// The checksum of a header: of its constant parts, and of the stores.
+    /// Emits the checksum of a header: of its constant parts, and of the stores.
     fn header_sum(&mut self, sum: &SumAt, template: &[u8], puts: &[HeaderStore]) -> clif::Value {
         let (start, end) = (sum.header.0 as usize, sum.header.1 as usize);
         let constant = weft_core::checksum::fold(weft_core::checksum::sum(&template[start..end]));
@@ -476,7 +476,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().bxor(total, ones)
     }
 
-    /// The sum of the words of a part of a header that begins at this byte.
+    /// Emits the sum of the words of a part of a header that begins at this byte.
     fn words_of(&mut self, put: &HeaderStore, header: usize) -> clif::Value {
         let upper = |at: usize| if (at - header).is_multiple_of(2) { 8 } else { 0 };
         match put.place {
