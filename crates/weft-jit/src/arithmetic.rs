@@ -38,7 +38,8 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
-    /// Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1 instead.
+    /// Emits a signed quotient or remainder. Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1
+    /// instead.
     fn signed_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let (minus_one, zero, one) = (self.word(-1), self.word(0), self.word(1));
         let is_zero = self.builder().ins().icmp(IntCC::Equal, b, zero);

@@ -412,7 +412,7 @@ pub(crate) const REDIRECTED: u8 = {
     unsafe { *core::ptr::from_ref(&verdict).cast() }
 };
 
-/// `at` is the element in the low 16 bits and the line in the upper 32.
+/// Sets the target of a redirect; `at` is the element in the low 16 bits and the line in the upper 32.
 extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
     match ShortName::of(to.as_slice()) {
         Some(name) => cx.out.target = name,
@@ -770,7 +770,7 @@ extern "C" fn var_merge(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
     merged.set_word(word as usize, value);
 }
 
-/// The merge operation of a MERGE variable, in the encoding of compiled code.
+/// Encodes the merge operation of a MERGE variable for compiled code.
 pub(crate) fn merge_code(merge: Merge, signed: bool) -> i64 {
     let kind = match merge {
         Merge::Sum => 0,
@@ -858,7 +858,7 @@ extern "C" fn match_words(matcher: &Arc<Matcher>, words: &[u64; WORDS_MAX]) -> R
     RowRef::matched(matcher.find_words(words))
 }
 
-/// The first row that matches these values: one cell for each part of the match.
+/// Finds the first row that matches these values: one cell for each part of the match.
 extern "C" fn match_values(matcher: &Arc<Matcher>, parts: *const Cell, n: u64) -> RowRef {
     let mut words = [0; WORDS_MAX];
     for (part, cell) in cells(parts, n).iter().enumerate() {

@@ -117,7 +117,7 @@ impl<'p> Wildcards<'p> {
     }
 }
 
-/// The characters of a text; an invalid byte counts as one.
+/// Splits a text into characters; an invalid byte counts as one.
 fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = text;
     core::iter::from_fn(move || {

@@ -52,7 +52,7 @@ pub(super) fn float(rng: &mut Rng) -> f64 {
     if rng.percent(85) { rng.pick(&edges) } else { f64::from_bits(rng.bits()) }
 }
 
-/// Bytes: texts, numbers, addresses, prefixes, and invalid UTF-8.
+/// Generates bytes: texts, numbers, addresses, prefixes, and invalid UTF-8.
 pub(super) fn bytes(rng: &mut Rng) -> Vec<u8> {
     const SOME: &[&[u8]] = &[
         b"",
@@ -314,7 +314,7 @@ impl Builder<'_> {
         self.give(Ty::of(ty), op)
     }
 
-    /// A row of the table: an existing one, or the result of a look-up.
+    /// Chooses a row of the table: an existing one, or the result of a look-up.
     fn row(&mut self, table: TableId) -> Value {
         let there: Vec<Value> = self.rows.iter().filter(|(_, t)| *t == table).map(|(v, _)| *v).collect();
         if !there.is_empty() && self.rng.percent(80) {

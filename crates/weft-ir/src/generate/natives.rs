@@ -7,7 +7,7 @@ use weft_core::native::{
 };
 use weft_core::types::{Repr, Value};
 
-/// One function for each result type, parameter type and effect.
+/// Declares one function for each result type, parameter type and effect.
 pub(super) fn declared() -> Vec<NativeDecl> {
     const CHOSEN: [Native; 8] = [
         Native::Gzip,

@@ -113,7 +113,7 @@ pub struct RuleChange {
     is_built: bool,
 }
 
-/// A list of numbers and bytes, sometimes with too many elements.
+/// Generates a list of numbers and bytes, sometimes with too many elements.
 fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
     let n = rng.below(place.elements_max as usize + 2) as u64;
     let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };

@@ -82,7 +82,7 @@ fn like(text: &[u8], pattern: &[u8]) -> bool {
     prefixes[wanted.len() / 64] >> (wanted.len() % 64) & 1 != 0
 }
 
-/// The UTF-8 characters of a text; an invalid byte counts as one.
+/// Splits a text into UTF-8 characters; an invalid byte counts as one.
 fn characters(mut text: &[u8]) -> Vec<&[u8]> {
     let mut characters = Vec::new();
     while !text.is_empty() {

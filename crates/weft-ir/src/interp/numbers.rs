@@ -137,7 +137,7 @@ pub(crate) fn float_to_text(a: f64) -> String {
     if a.abs() < 1e16 && a.trunc() == a { format!("{a}.0") } else { format!("{a}") }
 }
 
-/// None if the text is not a decimal number, or exceeds the range of floats.
+/// Parses a decimal number; None if the text is not one, or exceeds the range of floats.
 pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
     // Rust's parser also accepts a `+`, names like `inf`, and a point without digits on one side.
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);

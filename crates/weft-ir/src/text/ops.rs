@@ -474,7 +474,7 @@ pub(super) fn parse_op(line: &mut SourceLine<'_>) -> Result<Op, ParseError> {
     op.filter(|_| takes_journal || j == Journal::No).ok_or(at_word)
 }
 
-/// Operations in groups: `add`, `icmp.eq`, `overflows.add.signed`.
+/// Parses an operation of a group, such as `add`, `icmp.eq` or `overflows.add.signed`; None if `name` is not one.
 fn parse_grouped(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     if let Some(op) = thing_of(INT_OPS, name) {
         return pair(line).map(|(a, b)| Some(Op::IntBinary(op, a, b)));

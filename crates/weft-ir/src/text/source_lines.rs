@@ -181,7 +181,7 @@ impl SourceLine<'_> {
         self.rest.starts_with('"')
     }
 
-    /// Values separated by commas; none if the line ends or a `)` follows.
+    /// Reads values separated by commas; none if the line ends or a `)` follows.
     pub(super) fn values(&mut self) -> Result<Vec<Value>, ParseError> {
         let mut values = Vec::new();
         if !self.is_value() {

@@ -243,7 +243,7 @@ impl<'f> Bounds<'f> {
             })
     }
 
-    /// The least number of bytes of a frame that reaches a block.
+    /// Computes the least number of bytes of a frame that reaches a block.
     fn frame_min(&self, block: usize) -> u64 {
         let bounds = &self.bounds[block];
         let checked = bounds.iter().filter(|bound| self.is_within(bound.high, bounds, STEPS_MAX));

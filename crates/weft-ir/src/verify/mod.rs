@@ -430,7 +430,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rules 4, 6 and 8 to 11, and rule 2 for what the chain declares.
+    /// Checks rules 4, 6 and 8 to 11, and rule 2 for names that the chain declares.
     fn types(&mut self) {
         for (id, block) in blocks(self.function) {
             self.at = Some(id);
@@ -956,7 +956,8 @@ impl<'a> Check<'a> {
         self.declared("table", &chain.tables, table.0).map(|decl| &decl.spec)
     }
 
-    /// The column's type, whether it may be NULL, and whether it belongs to the key.
+    /// Finds a column: its type, whether it may be NULL, and whether it belongs to the key. Reports an error if there
+    /// is none.
     fn column(&mut self, table: TableId, column: ColumnId) -> Option<(Type, bool, bool)> {
         let spec = self.table(table)?;
         let index = usize::from(column.0);

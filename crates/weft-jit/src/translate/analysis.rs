@@ -404,7 +404,7 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
     function.blocks.iter().flat_map(|block| &block.insts)
 }
 
-/// The successors of a block, without jumps that are never taken.
+/// Lists the jumps of a terminator, without those that are never taken.
 fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
     match end {
         Terminator::Branch(by, yes, no) => match known_flags[by.0 as usize] {
@@ -536,7 +536,7 @@ pub(super) fn is_direct(at: &ColumnRef) -> bool {
     at.group == 0 && usize::from(at.word) + words <= ZERO_ROW_WORDS
 }
 
-/// For each block, the rows that [`Op::IsRow`] has confirmed on all paths to it.
+/// Finds, for each block, the rows that [`Op::IsRow`] has confirmed on all paths to it.
 fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     // The row that a test confirms, and which result confirms it.
     let mut tests: Vec<Option<(Value, bool)>> = vec![None; function.types.len()];

@@ -47,7 +47,7 @@ impl Segment<'_, '_> {
         taken
     }
 
-    /// The byte at an offset. Out of range it reads a zero, which saves a branch.
+    /// Emits the load of the byte at an offset. Out of range it reads a zero, which saves a branch.
     fn byte_at(&mut self, start: clif::Value, len: clif::Value, at: u8) -> clif::Value {
         let there = self.icmp_imm(IntCC::UnsignedGreaterThan, len, i64::from(at));
         let (zero, _) = self.constant(&[0]).two();
@@ -68,7 +68,7 @@ impl Segment<'_, '_> {
         self.builder.ins().load(I64, UNALIGNED, from, 0)
     }
 
-    /// A number of bytes from an offset; empty if they are out of range.
+    /// Emits the range of `n` bytes from an offset; empty if they are out of range.
     fn part(&mut self, bytes: Val, at: clif::Value, n: clif::Value) -> Val {
         let (start, len) = bytes.two();
         let begins = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, at, len);

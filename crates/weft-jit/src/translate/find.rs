@@ -417,7 +417,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The cursor after a row: [`weft_core::table::Table::cursor_behind`].
+    /// Emits the cursor after a row ([`weft_core::table::Table::cursor_behind`]).
     pub(super) fn scan_next(&mut self, table: TableId, row: Value) -> Result<Val, Unsupported> {
         let steps = self.segment.plan.state.tables[usize::from(table.0)].scan_layout();
         let at = self.get(row)?.two().0;

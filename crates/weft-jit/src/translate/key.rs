@@ -223,7 +223,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// [`HashKey::hash_bytes`] of bytes in words, the last of them zero-padded.
+    /// Emits [`HashKey::hash_bytes`] of bytes in words, the last of them zero-padded.
     fn hash_of(&mut self, by: HashKey, words: &[clif::Value], len: u32) -> clif::Value {
         let keys = by.words();
         if len <= SHORT_BYTES_MAX as u32 {
@@ -287,7 +287,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 }
 
 impl Segment<'_, '_> {
-    /// The canonical bytes of a key as words, the last of them zero-padded.
+    /// Emits the canonical bytes of a key as words, the last of them zero-padded.
     fn canonical(&mut self, parts: &[(KeyPart, clif::Value)]) -> Vec<clif::Value> {
         let mut words = Vec::new();
         let (mut last, mut bits) = (None, 0);

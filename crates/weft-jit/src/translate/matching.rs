@@ -39,7 +39,7 @@ type Packed = (KeyBits, clif::Value);
 pub(super) struct SmallMatchKey(Vec<(Field, InputId)>);
 
 impl SmallMatchKey {
-    /// None if it depends on other values, or not all passes look it up.
+    /// Finds the key of a match. None if it depends on other values, or not all passes look it up.
     fn of(
         state: &State,
         function: &Function,
@@ -60,7 +60,7 @@ impl SmallMatchKey {
         is_few.then(|| held.fields().zip(keys).map(part).collect::<Option<Vec<_>>>().map(Self)).flatten()
     }
 
-    /// The keys of all matches of a segment; none where an input changes in between.
+    /// Collects the keys of all matches of a segment; none where an input changes in between.
     pub(super) fn all(state: &State, parts: &[Part<'_>]) -> Vec<Self> {
         let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         let changed = ops.filter_map(|inst| match inst.op {
@@ -628,7 +628,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         lanes.map(|(two, lane)| self.ins().extractlane(two, lane)).collect()
     }
 
-    /// The index of the first set bit in words; the number of bits if there is none.
+    /// Emits the index of the first set bit in words; the number of bits if there is none.
     fn first_of(&mut self, words: &[clif::Value]) -> clif::Value {
         // Halves are compared in parallel and without a branch: which word it is is unpredictable.
         let mut level: Vec<(clif::Value, clif::Value)> =

@@ -1073,7 +1073,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.ins().return_(&[]);
     }
 
-    /// Ends the handler: releases its locks, and reads the clock on sampled passes.
+    /// Emits the end of a handler: it releases its locks, and reads the clock on sampled passes.
     fn leave_pass(&mut self) {
         self.unlock();
         if self.segment.is_fast_path {

@@ -329,7 +329,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(done);
     }
 
-    /// The sum of the new words of a number and of the complement of the old ones.
+    /// Emits the sum of the new words of a number and of the complement of the old ones.
     fn change(&mut self, from: clif::Value, bytes: u8, new: clif::Value) -> clif::Value {
         let old = self.load_number(from, 0, bytes, Endian::Big);
         // A byte is the upper half of a word.

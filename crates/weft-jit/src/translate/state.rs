@@ -439,7 +439,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, word, address, offset);
     }
 
-    /// Undoes the stores of [`Self::store_with_undo`], the latest first.
+    /// Emits the undoing of the stores of [`Self::store_with_undo`], the latest first.
     pub(super) fn undo_stores(&mut self) {
         for Undo { is_done, at, offset, kept } in self.undos.clone().into_iter().rev() {
             let [was_done, at, kept] = [is_done, at, kept].map(|var| self.segment.builder.use_var(var));

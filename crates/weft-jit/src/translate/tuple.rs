@@ -400,7 +400,7 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// A number of the frame, with a bounds check unless it certainly lies there.
+    /// Emits the read of a number of the frame, with a bounds check unless it certainly lies there.
     pub(super) fn frame_get(
         &mut self,
         at: Value,
