@@ -223,12 +223,12 @@ impl State {
     /// cached.
     #[inline(always)]
     pub fn is_known_to_fit(&self, code: &CodeId) -> bool {
-        self.place(code).load(Relaxed) == code.0
+        self.known_slot(code).load(Relaxed) == code.0
     }
 
     /// Records that this code fits the state.
     pub fn note_fit(&self, code: &CodeId) {
-        self.place(code).store(code.0, Relaxed);
+        self.known_slot(code).store(code.0, Relaxed);
     }
 
     /// Identifies the state with its current parts.
@@ -237,8 +237,9 @@ impl State {
         self.number
     }
 
+    /// The word that stores whether this code is known to fit the state.
     #[inline(always)]
-    fn place(&self, code: &CodeId) -> &AtomicU64 {
+    fn known_slot(&self, code: &CodeId) -> &AtomicU64 {
         &self.known[code.0 as usize % KNOWN]
     }
 }
@@ -329,7 +330,7 @@ pub enum Verdict {
     Failed(Fault),
 }
 
-/// The cause of an error value (DESIGN 2.3, "Errors are values").
+/// The cause of an error value (`docs/src/concepts/errors.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Fault {

@@ -14,7 +14,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     added + u64::from(carry)
 }
 
-/// The sum of the words of fewer than eight bytes.
+/// Sums the words of fewer than eight bytes.
 #[inline]
 fn sum_short(mut bytes: &[u8]) -> u64 {
     let mut total = 0;

@@ -56,6 +56,7 @@ struct Parts<'f> {
 }
 
 impl<'f> Parts<'f> {
+    /// Collects the parts of a packet that identify its flow.
     #[inline(always)]
     fn of(packet: IpPacket<'f>) -> Self {
         let upper = packet.upper();
@@ -72,6 +73,7 @@ impl<'f> Parts<'f> {
         Self { traffic_class, protocol, src: packet.src(), dst: packet.dst(), ports }
     }
 
+    /// Hashes the parts with fixed keys.
     fn flow(&self) -> Flow {
         let (src, dst) = (hash_bytes(self.src), hash_bytes(self.dst));
         let ports = if self.ports.is_empty() { 0 } else { hash_bytes(self.ports) };
@@ -79,6 +81,7 @@ impl<'f> Parts<'f> {
         Flow { flow: upper(flow), src: upper(src), dst: upper(dst), traffic_class: self.traffic_class }
     }
 
+    /// Hashes the parts with a secret key, so that a peer cannot choose its place.
     fn placed_flow(&self, by: HashKey) -> Flow {
         // One hash over all parts: from separate hashes of 64 bits, a peer could construct a collision.
         let mut all = [0; FLOW_BYTES_MAX];

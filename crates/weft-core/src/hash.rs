@@ -24,7 +24,7 @@ pub const KEYS: [u64; 3] = [K0, K1, K2];
 pub struct HashKey([u64; 3]);
 
 impl HashKey {
-    /// A secret from 128 random bits.
+    /// Makes a secret key from 128 random bits.
     pub const fn secret(entropy: u128) -> Self {
         let (low, high) = (entropy as u64, (entropy >> 64) as u64);
         // Odd, so that no factor loses the lowest bits.
@@ -148,6 +148,7 @@ pub fn short_words(bytes: &[u8]) -> [u64; 2] {
     }
 }
 
+/// Hashes bytes of any length with the keys.
 #[inline(always)]
 fn hash_run(keys: [u64; 3], bytes: &[u8]) -> u64 {
     match bytes.len() {
@@ -161,6 +162,7 @@ const fn hash_short([k0, k1, k2]: [u64; 3], [a, b]: [u64; 2], len: usize) -> u64
     fold_mul(a ^ k0, b ^ k1 ^ (len as u64).wrapping_mul(k2))
 }
 
+/// Hashes more bytes than a short run has, 16 at a time.
 fn hash_long([k0, k1, k2]: [u64; 3], bytes: &[u8]) -> u64 {
     let len = bytes.len();
     let (mut x, mut y) = (k1, k2);
@@ -189,7 +191,7 @@ pub fn unit_float(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// The random bits of one call site in one pass: a function of nothing else (DESIGN 2.3, "Time and chance").
+/// The random bits of one call site in one pass: a function of nothing else.
 ///
 /// `base` is drawn from (seed, message id, attempt, index in stream); `site` names the call in the source.
 #[inline(always)]

@@ -33,7 +33,7 @@ impl InputSet {
     /// The set of all inputs.
     pub const ALL: Self = Self([u64::MAX; Self::WORDS]);
 
-    /// The set of one input.
+    /// Makes the set of one input.
     #[inline(always)]
     pub fn of(at: impl Into<usize>) -> Self {
         let mut one = Self::EMPTY;

@@ -203,6 +203,7 @@ impl<'f> IpPacket<'f> {
         }
     }
 
+    /// The upper-layer protocol and bytes behind an IPv4 header; `word` holds the fragment flags and offset.
     #[cold]
     fn after_ipv4(self, word: u16) -> Upper<'f> {
         let (protocol, bytes) = (self.first[9], self.payload());
@@ -235,6 +236,7 @@ impl<'f> IpPacket<'f> {
 }
 
 impl Upper<'_> {
+    /// Skips IPv6 extension headers, and records what they say about routes and fragments.
     #[cold]
     fn after_extensions(mut self) -> Self {
         for _ in 0..EXTENSIONS_MAX {

@@ -84,6 +84,7 @@ impl Marks {
     }
 }
 
+/// Encodes a value so that 0 stands for no mark: one more than the value, limited to [`MARK_MAX`].
 fn one_more(word: u64) -> Option<NonZeroU32> {
     NonZeroU32::new(word.min(u64::from(MARK_MAX)) as u32 + 1)
 }

@@ -196,6 +196,7 @@ impl Info {
         self.result.bytes_max().map_or(NATIVE_BYTES_MAX, |max| NATIVE_BYTES_MAX.min(max as usize))
     }
 
+    /// Makes a pure, infallible function with a result that is never NULL; the builder methods change that.
     const fn new(
         native: Native,
         name: &'static str,

@@ -8,7 +8,7 @@ use crate::abi::{CodeId, State};
 
 /// Tables and matchers with more bytes than this do not fit the private cache of a core. Prefetching from smaller ones
 /// costs more than it saves.
-pub const FAR_BYTES: usize = 256 << 10;
+pub const CORE_CACHE_BYTES: usize = 256 << 10;
 
 /// The prefetch slots of a batch: the same number of words for each tuple. Their meaning is private to the code.
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@ impl Rng {
         Self { bytes: bytes.to_vec(), ..Self::from_seed(bytes.len() as u64) }
     }
 
-    /// 64 bits.
+    /// Draws 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         if let Some(eight) = self.bytes.get(self.at..self.at + 8) {
@@ -91,7 +91,7 @@ impl Rng {
         from[self.below(from.len())].clone()
     }
 
-    /// Random bytes.
+    /// Draws `n` random bytes.
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(n + 8);
         while bytes.len() < n {

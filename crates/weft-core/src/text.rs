@@ -54,6 +54,7 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_unless(text, |c| matches!(c, '\n' | '\t'))
 }
 
+/// Escapes all characters that need it, except those for which `stays` is true.
 fn escape_unless(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     use fmt::Write as _;
     let escape_of = |c: char| Escape::of(c).filter(|_| !stays(c));

@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::borrow::Cow;
 
-/// A type of the language (DESIGN 2.3), without nullability.
+/// A type of the language, without nullability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// `BOOL`
@@ -97,6 +97,7 @@ impl Type {
     }
 }
 
+/// Formats an IPv4 or IPv6 address; None for other lengths.
 fn address(bytes: &[u8]) -> Option<String> {
     let four = || Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).to_string());
     let sixteen = || Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string());

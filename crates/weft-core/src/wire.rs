@@ -84,6 +84,7 @@ pub fn put_number(field: &mut [u8], number: u64) {
 /// The lengths differ.
 #[inline(always)]
 pub fn put_bytes(field: &mut [u8], new: &[u8]) {
+    /// Copies `N` bytes; does nothing if one side is shorter.
     fn put<const N: usize>(field: &mut [u8], new: &[u8]) {
         if let (Some(field), Some(new)) = (field.first_chunk_mut::<N>(), new.first_chunk::<N>()) {
             *field = *new;

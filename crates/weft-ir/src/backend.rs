@@ -82,9 +82,9 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// Runs the passes of a batch of frames ([`Program::run_on`]) in order, until the sink does not accept an outcome.
     /// Returns the number of frames before that. The caller has cleared `cx.out`.
     fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, sink: &mut dyn OutcomeSink) -> usize {
-        let notes = batch.notes;
+        let slots = batch.notes;
         batch.each(cx, sink, |cx, frame, nth| {
-            cx.prefetched = notes.0.tuple(notes.1 + nth);
+            cx.prefetched = slots.0.tuple(slots.1 + nth);
             self.run_on(cx, frame);
         })
     }
@@ -95,8 +95,8 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// As [`Program::prefetch_keys_batch`], for frames that are not parsed. Frames off the fast path get no slots.
-    fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut PrefetchSlots) {
-        let _ = (cx, batch, notes);
+    fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, slots: &mut PrefetchSlots) {
+        let _ = (cx, batch, slots);
     }
 
     /// Runs each frame before the next one is parsed. `parser` parses frames that leave the fast path. Never called for
@@ -123,26 +123,26 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// Allocates the prefetch slots for the tuples of the next batch.
-    fn start_prefetch(&self, state: &State, tuples: usize, notes: &mut PrefetchSlots) {
+    fn start_prefetch(&self, state: &State, tuples: usize, slots: &mut PrefetchSlots) {
         let _ = (state, tuples);
-        notes.clear();
+        slots.clear();
     }
 
     /// Writes the keys that the pass of a tuple will look up to its prefetch slots, as far as the unchanged tuple gives
     /// them. Nothing else changes.
-    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut PrefetchSlots) {
-        let _ = (cx, nth, notes);
+    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, slots: &mut PrefetchSlots) {
+        let _ = (cx, nth, slots);
     }
 
     /// As [`Program::prefetch_keys`], for frames of a batch.
-    fn prefetch_keys_batch<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, notes: &mut PrefetchSlots) {
-        batch.each(cx, |cx, nth| self.prefetch_keys(cx, nth, notes));
+    fn prefetch_keys_batch<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, slots: &mut PrefetchSlots) {
+        batch.each(cx, |cx, nth| self.prefetch_keys(cx, nth, slots));
     }
 
     /// Looks up all keys in the slots in one go, so that the memory accesses overlap. The results go to the slots as
     /// well; passes that get their slots ([`Cx::prefetched`]) use them if they are still valid.
-    fn prefetch_rows(&self, state: &State, notes: &mut PrefetchSlots) {
-        let _ = (state, notes);
+    fn prefetch_rows(&self, state: &State, slots: &mut PrefetchSlots) {
+        let _ = (state, slots);
     }
 }
 

@@ -22,7 +22,7 @@ pub struct ParseBatch<'a> {
     pub wanted: u64,
     /// The slots of the frames: `stride` each, at least one.
     pub slots: &'a mut [Slot],
-    /// See `slots`.
+    /// Slots per frame, at least one.
     pub stride: usize,
     /// Output for each parsed frame: the inputs that are not NULL.
     pub present: &'a mut [InputSet],
@@ -154,6 +154,8 @@ impl<'a> ExecBatch<'a, '_> {
         })
     }
 
+    /// Runs `run` for each frame, with its index, and hands outcomes that need more than forwarding to `sink`. Stops
+    /// after the frame at which the sink refuses to continue. Returns the number of frames that passed.
     #[inline(always)]
     fn each_by(
         self,

@@ -53,7 +53,7 @@ pub enum Ty {
 /// A function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Function {
-    /// The name for people: `acl.request`.
+    /// The name in messages: `acl.request`.
     pub name: String,
     /// The blocks; block 0 is the entry.
     pub blocks: Vec<Block>,
@@ -676,7 +676,7 @@ impl Op {
 }
 
 impl Terminator {
-    /// The jumps.
+    /// Lists the jumps of the terminator.
     pub fn jumps(&self) -> Vec<&Jump> {
         match self {
             Self::Jump(jump) => vec![jump],

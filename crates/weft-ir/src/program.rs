@@ -139,7 +139,7 @@ pub enum FieldLayout {
 }
 
 impl FieldLayout {
-    /// Whether the bits fit the bytes.
+    /// Whether the bits lie within the bytes, which are one to eight.
     pub fn is_sound(self) -> bool {
         match self {
             Self::Bits { bytes, shift, bits, .. } => {
@@ -244,7 +244,7 @@ pub struct RowRemoval {
 /// An input column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
-    /// The name for people: `user`.
+    /// The name in messages: `user`.
     pub name: String,
     /// Its type.
     pub ty: Type,
@@ -419,7 +419,7 @@ pub struct TableDecl {
     pub owner: String,
     /// Keys, columns, limits. `TableSpec::columns` are the columns without the keys.
     pub spec: TableSpec,
-    /// Its realisation (DESIGN 2.3, "State").
+    /// Its realisation (`docs/src/concepts/state.md`).
     pub realisation: Realisation,
     /// The initial rows from the program text: values of keys and columns, in order.
     pub rows: Vec<Vec<Value>>,
@@ -626,7 +626,7 @@ impl Element {
         blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
     }
 
-    /// The request inputs that it reads.
+    /// Collects the request inputs that the element reads.
     pub fn inputs_read(&self) -> InputSet {
         let seen = |op: &Op| match op {
             Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => Some(*id),
@@ -635,7 +635,7 @@ impl Element {
         self.request_ops().filter_map(seen).collect()
     }
 
-    /// The request inputs that it writes.
+    /// Collects the request inputs that the element writes.
     pub fn inputs_written(&self) -> InputSet {
         let set = |op: &Op| match op {
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(*id),
@@ -768,6 +768,7 @@ impl ChainProgram {
         self.call.last().map_or(0, |cell| cell.word as usize + cell_words(cell.ty))
     }
 
+    /// Iterates over the elements in the order in which the event passes them: backwards for responses and closes.
     fn in_order(&self, event: Event) -> Box<dyn Iterator<Item = (usize, &Element)> + '_> {
         let forward = self.elements.iter().enumerate();
         match event {

@@ -1,4 +1,4 @@
-//! Estimates of code size.
+//! Estimates the size of compiled code, in steps of the IR.
 //!
 //! A step is roughly the cost of compiling an addition. An operation that back ends expand to several instructions and
 //! blocks counts as several steps. Compile time grows faster than linearly in steps, so [`SEGMENT_STEPS_MAX`] limits
@@ -39,7 +39,7 @@ fn of_block(block: &Block) -> usize {
     BLOCK_STEPS + ARGUMENT_STEPS * n_args + block.insts.iter().map(|inst| of_op(&inst.op)).sum::<usize>()
 }
 
-/// The steps of an operation.
+/// Estimates the size of the code for an operation, in steps.
 pub fn of_op(op: &Op) -> usize {
     match op {
         Op::BoolConst(_) | Op::IntConst(_) | Op::FloatConst(_) | Op::BytesConst(_) | Op::NoRow => 1,

@@ -16,7 +16,7 @@ pub(crate) trait Arithmetic<'f> {
     /// An integer constant.
     fn word(&mut self, n: i64) -> clif::Value;
 
-    /// The result of the interpreter's operation of this name, for all operands.
+    /// Emits the interpreter's operation of this name, for all operands.
     fn int_binary(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {
@@ -38,7 +38,8 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
-    /// Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1 instead.
+    /// Emits a signed quotient or remainder. Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1
+    /// instead.
     fn signed_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let (minus_one, zero, one) = (self.word(-1), self.word(0), self.word(1));
         let is_zero = self.builder().ins().icmp(IntCC::Equal, b, zero);
@@ -54,6 +55,7 @@ pub(crate) trait Arithmetic<'f> {
         self.builder().ins().select(is_zero, zero, quotient)
     }
 
+    /// Emits an unsigned quotient or remainder; 0 if the divisor is 0.
     fn unsigned_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let (zero, one) = (self.word(0), self.word(1));
         let is_zero = self.builder().ins().icmp(IntCC::Equal, b, zero);
@@ -65,6 +67,7 @@ pub(crate) trait Arithmetic<'f> {
         self.builder().ins().select(is_zero, zero, quotient)
     }
 
+    /// Emits a float operation with two operands.
     fn float_binary(&mut self, op: FloatOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {
@@ -77,6 +80,7 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
+    /// Emits a float operation with one operand.
     fn float_unary(&mut self, op: FloatUnaryOp, a: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {
@@ -105,6 +109,7 @@ pub(crate) trait Arithmetic<'f> {
         (by, is_not)
     }
 
+    /// Emits a boolean operation.
     fn bool_binary(&mut self, op: BoolOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {
@@ -114,14 +119,14 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
-    /// [`hash::hash_word`].
+    /// Emits [`hash::hash_word`].
     fn hash_word(&mut self, word: clif::Value) -> clif::Value {
         let [k0, k1, _] = hash::KEYS.map(|k| self.word(k as i64));
         let mixed = self.builder().ins().bxor(word, k0);
         self.fold_mul(mixed, k1)
     }
 
-    /// [`hash::mix`].
+    /// Emits [`hash::mix`].
     fn hash_mix(&mut self, hash: clif::Value, word: clif::Value) -> clif::Value {
         let [k0, _, k2] = hash::KEYS.map(|k| self.word(k as i64));
         let mixed = self.builder().ins().bxor(hash, word);
@@ -129,7 +134,7 @@ pub(crate) trait Arithmetic<'f> {
         self.fold_mul(mixed, k0)
     }
 
-    /// [`hash::fold_mul`].
+    /// Emits [`hash::fold_mul`].
     fn fold_mul(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
         // One instruction where the machine has it.
         let [a, b] = [a, b].map(|word| self.builder().ins().uextend(I128, word));

@@ -1,4 +1,4 @@
-//! Rare calls, at no cost to the hot path around them.
+//! Calls rarely used helpers without a cost to the hot path around the calls.
 //!
 //! A call clobbers registers, so all values that live across it are spilled, even if the call is on a rare path. Cold
 //! helpers are therefore called through *thunks* that preserve all registers. Thunks are machine code, made once per
@@ -34,7 +34,7 @@ pub(crate) fn prepare(isa: &OwnedTargetIsa) {
     THUNKS.get_or_init(|| Thunks::new(isa));
 }
 
-/// How `helper` is called on this machine.
+/// Describes how compiled code calls `helper` on this machine.
 pub(crate) fn callee(isa: &OwnedTargetIsa, helper: Cold) -> Callee {
     match THUNKS.get_or_init(|| Thunks::new(isa)) {
         Some(thunks) => Callee {
@@ -45,7 +45,7 @@ pub(crate) fn callee(isa: &OwnedTargetIsa, helper: Cold) -> Callee {
     }
 }
 
-/// Cold helpers take words and return nothing.
+/// The signature of a cold helper: it takes words and returns nothing.
 fn signature(helper: Cold, convention: CallConv) -> Signature {
     let mut signature = Signature::new(convention);
     signature.params = vec![AbiParam::new(I64); helper.params()];
@@ -61,7 +61,7 @@ impl Thunks {
     }
 }
 
-/// Code that calls a helper and preserves the registers that it clobbers.
+/// Compiles code that calls a helper and preserves the registers that it clobbers.
 fn thunk(isa: &OwnedTargetIsa, helper: Cold) -> Option<Code> {
     let mut context = Context::new();
     context.func.signature = signature(helper, CallConv::PreserveAll);

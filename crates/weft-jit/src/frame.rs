@@ -9,15 +9,15 @@ use weft_core::limits::ROW_BYTES_MAX;
 
 /// Compiled code. It gets the pass, the number of open elements, and the prefetch slots of the tuple; it finds the rest
 /// itself.
-pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, notes: *const u64);
+pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, prefetched: *const u64);
 
 /// Compiled prefetch code. It gets the pass, an unused word, and its prefetch slots, all of them zero.
-pub(crate) type PrefetchEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
+pub(crate) type PrefetchEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, prefetched: *mut u64);
 
 /// Compiled prefetch code for all frames of a batch. It gets a pass with the slots of the first frame, the frames (at
 /// least one), and the prefetch slots of all, which are zero.
 pub(crate) type PrefetchBatchEntry =
-    unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
+    unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, prefetched: *mut u64);
 
 /// The frames of a batch, as compiled code sees them.
 #[repr(C)]
@@ -26,7 +26,7 @@ pub(crate) struct Frames<'a> {
     /// The bytes of each frame, one slice after the other.
     pub(crate) bodies: *const &'a [u8],
     /// Bytes of the prefetch slots of each frame.
-    pub(crate) note_bytes: usize,
+    pub(crate) prefetched_bytes: usize,
     /// Bytes of the slots of each frame.
     pub(crate) slot_bytes: usize,
 }
@@ -95,12 +95,14 @@ pub(crate) fn vec_words() -> Option<VecWords> {
     all[0].filter(|first| all.iter().all(|other| *other == Some(*first)))
 }
 
+/// Finds the word order of a vector of this type, with a sample.
 fn words_of<T: Clone>(item: T) -> Option<VecWords> {
     let mut vec = Vec::with_capacity(7);
     vec.extend([item.clone(), item]);
     find_words(&vec)
 }
 
+/// Finds which words of a vector are its start, length and capacity. None if one is not found.
 fn find_words<T>(vec: &Vec<T>) -> Option<VecWords> {
     const { assert!(size_of::<Vec<T>>() == 24, "a vector is three words") };
     let vec_address: *const Vec<T> = vec;
@@ -180,7 +182,7 @@ impl Frame<'_, '_> {
         (start as u32, bytes.len as u32)
     }
 
-    /// Keeps several runs of bytes.
+    /// Makes an appender, which keeps several runs of bytes in the scratch.
     #[inline(always)]
     pub(crate) fn appender(&mut self) -> Appender<'_> {
         let max = self.cx.out.scratch_max;
@@ -231,7 +233,7 @@ pub(crate) struct Appender<'a> {
 }
 
 impl Appender<'_> {
-    /// As [`Frame::keep`].
+    /// Keeps bytes as [`Frame::keep`] does; returns their start and length, zeros if the scratch is full.
     #[inline(always)]
     pub(crate) fn append(&mut self, bytes: Bytes) -> (u64, u64) {
         let used = self.used.saturating_add(bytes.len);

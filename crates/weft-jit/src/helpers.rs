@@ -37,6 +37,7 @@ impl Bytes {
         Self { start: bytes.as_ptr(), len: bytes.len() as u64 }
     }
 
+    /// The bytes as a slice, valid for the rest of the call.
     pub(crate) fn as_slice<'a>(self) -> &'a [u8] {
         if self.len == 0 {
             return &[];
@@ -66,6 +67,7 @@ impl RowRef {
         Self { row: row.0, address }
     }
 
+    /// The handle and address of a found row; the address of zeros if there is none.
     #[inline(always)]
     fn found(found: Option<(Row, &[AtomicU64])>) -> Self {
         match found {
@@ -74,6 +76,7 @@ impl RowRef {
         }
     }
 
+    /// The handle and address of a matched row; the address of zeros if there is none.
     #[inline(always)]
     pub(crate) fn matched(found: MatchedRow) -> Self {
         match found {
@@ -220,7 +223,7 @@ macro_rules! helpers {
 
 helpers! {
     Begin = begin(I64) -> ();
-    Settle = settle(I64, I64, I64, I64, I64, I64) -> ();
+    EndPass = end_pass(I64, I64, I64, I64, I64, I64) -> ();
     Redirect = redirect(I64, I64, I64, I64) -> ();
     Egress = egress(I64) -> (I64, I64);
 
@@ -253,7 +256,7 @@ helpers! {
     Native = native(I64, I64, I64, I64) -> (I64);
     Derived = derived(I64, I64, I64, I64) -> (I64, I64);
 
-    KeepCells = keep_cells(I64, I64, I64, I64) -> ();
+    CopyCells = copy_cells_to_scratch(I64, I64, I64, I64) -> ();
     Mark = mark(I64, I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
 
@@ -316,7 +319,7 @@ cold_helpers! {
     MakeRoom = make_room / 1;
     Clock = clock / 2;
     Stamp = stamp / 3;
-    Settle = settle / 6;
+    EndPass = end_pass / 6;
     RollBack = roll_back / 2;
     FindInt = find_int / 4;
     FindBytes = find_bytes / 5;
@@ -343,7 +346,7 @@ extern "C" fn clock(cx: &Cx<'_>, began: &mut u64) {
 
 /// Ends the pass in an element: counts it, records the time on sampled passes, and sets the outcome. `packed` is a
 /// [`verdict`], `code` that of a status or fault.
-extern "C" fn settle(cx: &mut Cx<'_>, packed: u64, code: u64, began: &mut u64, text: Bytes) {
+extern "C" fn end_pass(cx: &mut Cx<'_>, packed: u64, code: u64, began: &mut u64, text: Bytes) {
     let kind = packed & 0xff & !verdict::FLAGS;
     let element = packed >> 16 & 0xffff;
     let counters = &mut cx.counters[element as usize];
@@ -388,6 +391,7 @@ extern "C" fn stamp(cx: &mut Cx<'_>, began: &mut u64, element: u64) {
     *began = now;
 }
 
+/// Copies bytes to the text of the outcome, which they may be a part of.
 fn set_text(cx: &mut Cx<'_>, text: Bytes) {
     let (out, len) = (&mut cx.out.text, text.len as usize);
     out.clear();
@@ -408,7 +412,7 @@ pub(crate) const REDIRECTED: u8 = {
     unsafe { *core::ptr::from_ref(&verdict).cast() }
 };
 
-/// `at` is the element in the low 16 bits and the line in the upper 32.
+/// Sets the target of a redirect; `at` is the element in the low 16 bits and the line in the upper 32.
 extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
     match ShortName::of(to.as_slice()) {
         Some(name) => cx.out.target = name,
@@ -434,12 +438,14 @@ extern "C" fn egress(cx: &mut Cx<'_>) -> Bytes {
     }
 }
 
+/// The address and length of bytes.
 fn of_slice(bytes: &[u8]) -> Bytes {
     Bytes { start: bytes.as_ptr(), len: bytes.len() as u64 }
 }
 
 // Text and bytes.
 
+/// Formats an integer in decimal, and keeps the digits in the scratch.
 extern "C" fn int_to_text(frame: &mut Frame<'_, '_>, value: u64, signed: u64) -> Bytes {
     let mut digits = [0; 20];
     let negative = signed != 0 && (value as i64) < 0;
@@ -463,6 +469,7 @@ extern "C" fn int_to_text(frame: &mut Frame<'_, '_>, value: u64, signed: u64) ->
     frame.kept(kept)
 }
 
+/// Formats a float, and keeps the text in the scratch.
 extern "C" fn float_to_text(frame: &mut Frame<'_, '_>, x: f64) -> Bytes {
     let mut out = Vec::with_capacity(text::FLOAT_TEXT_MAX);
     text::float_text(x, &mut out);
@@ -538,23 +545,27 @@ extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {
     text::like(a.as_slice(), pattern.as_slice())
 }
 
+/// Copies text to the scratch in ASCII lower case.
 extern "C" fn lower(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
     frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_lowercase();
     frame.kept((start, len))
 }
 
+/// Copies text to the scratch in ASCII upper case.
 extern "C" fn upper(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
     frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_uppercase();
     frame.kept((start, len))
 }
 
+/// Computes the range of whole characters in a slice of text; writes it to `cut`.
 extern "C" fn slice(bytes: Bytes, from: i64, count: i64, cut: &mut Bytes) {
     let range = text::slice(bytes.as_slice(), from, count);
     *cut = Bytes { start: bytes.start.wrapping_add(range.start), len: range.len() as u64 };
 }
 
+/// Copies bytes to the scratch; returns the copy.
 extern "C" fn keep(frame: &mut Frame<'_, '_>, bytes: Bytes) -> Bytes {
     let kept = frame.keep(bytes);
     frame.kept(kept)
@@ -672,7 +683,7 @@ pub(crate) const BYTES_BYTES: u32 = size_of::<Bytes>() as u32;
 
 /// Copies runs of bytes into the scratch, and sets the values of their cells: one run for each bit that is set, in
 /// order.
-extern "C" fn keep_cells(
+extern "C" fn copy_cells_to_scratch(
     frame: &mut Frame<'_, '_>,
     runs: *const Bytes,
     mut which: u64,
@@ -696,6 +707,7 @@ extern "C" fn mark(cx: &mut Cx<'_>, what: u64, value: u64) {
     cx.out.marks.set(Mark::ALL[what as usize], value);
 }
 
+/// Records a mirror to this target, with the edits so far.
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {
     let target = frame.keep(to);
     let edits = frame.cx.out.edits.len() as u32;
@@ -758,7 +770,7 @@ extern "C" fn var_merge(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
     merged.set_word(word as usize, value);
 }
 
-/// The merge operation of a MERGE variable, in the encoding of compiled code.
+/// Encodes the merge operation of a MERGE variable for compiled code.
 pub(crate) fn merge_code(merge: Merge, signed: bool) -> i64 {
     let kind = match merge {
         Merge::Sum => 0,
@@ -779,11 +791,13 @@ fn merge(code: u64, a: u64, b: u64) -> u64 {
     }
 }
 
+/// Merges the parts of all workers of a variable; 0 if there are none.
 extern "C" fn var_merged(frame: &Frame<'_, '_>, word: u64, code: u64) -> u64 {
     let parts = frame.cx.state.merged_parts.iter().map(|part| part.word(word as usize));
     parts.reduce(|a, b| merge(code, a, b)).unwrap_or(0)
 }
 
+/// Resets a merged variable; `code` is its merge operation, where 0 is a sum.
 extern "C" fn var_reset(frame: &Frame<'_, '_>, word: u64, code: u64, start: u64) {
     let word = word as usize;
     if code & 0xff == 0 {
@@ -804,7 +818,7 @@ extern "C" fn unlock_vars(frame: &Frame<'_, '_>) {
 
 // Tables.
 
-/// The canonical key of several columns.
+/// Encodes a key of several columns in canonical form, and keeps it in the scratch.
 extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
     let parts = cells(parts, n);
     // As `KeyBuilder`, but in place.
@@ -844,7 +858,7 @@ extern "C" fn match_words(matcher: &Arc<Matcher>, words: &[u64; WORDS_MAX]) -> R
     RowRef::matched(matcher.find_words(words))
 }
 
-/// The first row that matches these values: one cell for each part of the match.
+/// Finds the first row that matches these values: one cell for each part of the match.
 extern "C" fn match_values(matcher: &Arc<Matcher>, parts: *const Cell, n: u64) -> RowRef {
     let mut words = [0; WORDS_MAX];
     for (part, cell) in cells(parts, n).iter().enumerate() {
@@ -867,6 +881,7 @@ extern "C" fn pack_part(matcher: &Arc<Matcher>, words: &mut [u64; WORDS_MAX], pa
 /// Stands for NULL where a length is expected.
 pub(crate) const NULL_LEN: u64 = u64::MAX;
 
+/// The handle and address of an inserted row; no row if the table refused it.
 fn inserted(table: &Table, insert: Insert) -> RowRef {
     match insert {
         Insert::New(row) => RowRef::new(table, row),
@@ -874,7 +889,7 @@ fn inserted(table: &Table, insert: Insert) -> RowRef {
     }
 }
 
-/// The upper half of `table` requests the journal.
+/// Inserts a row by a key of one word. A nonzero upper half of `table` requests a journal entry.
 extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, new: &mut RowRef) {
     let rows = &frame.cx.state.tables[table as u16 as usize];
     let now = frame.cx.now;
@@ -885,7 +900,7 @@ extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, new: &
     *new = inserted(rows, insert);
 }
 
-/// As [`insert_int`].
+/// Inserts a row by a key in bytes; the arguments are as for [`insert_int`].
 extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, key: Bytes, new: &mut RowRef) {
     let rows = &frame.cx.state.tables[table as u16 as usize];
     let (now, key) = (frame.cx.now, key.as_slice());
@@ -896,6 +911,7 @@ extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, key: Bytes, ne
     *new = inserted(rows, insert);
 }
 
+/// Removes a row, with a journal entry if `journal` is not 0.
 extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     if journal != 0 {
@@ -904,12 +920,14 @@ extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u
     rows.remove(Row(row));
 }
 
+/// Renews a row's time of use, with a journal entry.
 extern "C" fn touch_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
     rows.touch(Row(row), frame.cx.now);
 }
 
+/// Renews a row's time of reading, with a journal entry.
 extern "C" fn touch_read_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
@@ -918,6 +936,7 @@ extern "C" fn touch_read_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u
 
 // In the following, a row may be missing where the comment says so; elsewhere compiled code has checked it.
 
+/// Reads a column of one word; 0 for NULL or if there is no row.
 extern "C" fn column_word(table: &Arc<Table>, row: u64, column: &ColumnRef) -> u64 {
     let row = Row(row);
     if row.is_none() || table.is_null(row, *column) { 0 } else { table.word(row, *column) }
@@ -991,7 +1010,7 @@ extern "C" fn set_null(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: 
     rows.set_null(row, *column, true);
 }
 
-/// As [`set_bytes`], where the bytes are counters.
+/// Adds to a counter of a column of counters; `table` is as for [`set_bytes`].
 extern "C" fn count_into(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef, bin: u64) {
     let (at, row) = (table as u16, Row(row));
     let rows = &frame.cx.state.tables[usize::from(at)];
@@ -1005,6 +1024,7 @@ extern "C" fn count(table: &Arc<Table>, now: i64) -> u64 {
     table.count(Time(now))
 }
 
+/// Finds the first live row from `cursor` on; no row at the end of the table.
 extern "C" fn scan_row(table: &Arc<Table>, cursor: u64, now: i64) -> RowRef {
     let row = table.scan(cursor, Time(now)).map_or(Row::NONE, |(row, _)| row);
     RowRef::new(table, row)

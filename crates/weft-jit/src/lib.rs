@@ -49,7 +49,7 @@ use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use frame::{Entry, Frames, PrefetchBatchEntry, PrefetchEntry, VecWords};
 use memory::Code;
-use prefetch::{PrefetchLayout, WORDS_NOTED_MAX};
+use prefetch::{PrefetchLayout, SLOT_WORDS_MAX};
 use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, FastPath, Plan};
@@ -256,7 +256,7 @@ impl Workspace {
         made
     }
 
-    /// Compiles the workspace's function.
+    /// Compiles the workspace's function to machine code. An error if Cranelift refuses it.
     fn machine_code(&mut self, isa: &OwnedTargetIsa) -> Result<MachineCode<'_>, Unsupported> {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         let compiled = self
@@ -327,7 +327,7 @@ struct FastPathCode {
 }
 
 impl FastPathCode {
-    /// Returns None if the chain has no common-case frames.
+    /// Compiles the fast path and its prefetcher. None if the chain has no common-case frames.
     fn compile(plan: &Plan<'_>, prefetches: bool) -> Result<Option<Self>, Unsupported> {
         let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
         let Some(parser) = parser else { return Ok(None) };
@@ -351,7 +351,7 @@ impl FastPathCode {
     }
 }
 
-/// Verifies a function.
+/// Verifies a function; an error with its first fault if it is not well-formed.
 fn accept(function: &Function, chain: &ChainProgram, event: Event) -> Result<(), Unsupported> {
     verify::verify(function, chain, Handler::of(event)).map_err(|errors| {
         let first = &errors[0];
@@ -376,12 +376,12 @@ impl Segment {
     ///
     /// # Safety
     /// If the code changes frames, the address in [`REGION_BODY`] permits writes, and no other reference to the frame
-    /// is used afterwards. The notes are those of this code for the state of the pass, or zeros, and as many as the
-    /// code reads.
+    /// is used afterwards. The prefetch slots are those of this code for the state of the pass, or zeros, and as many
+    /// as the code reads.
     #[inline(always)]
-    unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
+    unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize, prefetched: *const u64) {
         // SAFETY: as the caller says.
-        unsafe { self.enter_at(&self.code, cx, opened, notes) };
+        unsafe { self.enter_at(&self.code, cx, opened, prefetched) };
     }
 
     /// As [`Segment::enter`], for one of the functions of the segment.
@@ -389,14 +389,14 @@ impl Segment {
     /// # Safety
     /// As for `enter`.
     #[inline(always)]
-    unsafe fn enter_at(&self, code: &Code, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
+    unsafe fn enter_at(&self, code: &Code, cx: &mut Cx<'_>, opened: usize, prefetched: *const u64) {
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It accesses what the pass points to, at offsets that `Shape::check` has checked; all of it is
-        // borrowed through `cx` for the time of the call, and the caller guarantees the frame. The notes are those of
-        // `fetch` below, as many as it reserved and for the same state, or as many zeros.
+        // borrowed through `cx` for the time of the call, and the caller guarantees the frame. The prefetch slots are
+        // those of `fetch` below, as many as it reserved and for the same state, or as many zeros.
         unsafe {
             let entry: Entry = core::mem::transmute(code.entry());
-            entry(cx, opened, notes);
+            entry(cx, opened, prefetched);
         }
     }
 
@@ -410,7 +410,7 @@ impl Segment {
         code: &Code,
         cx: &mut Cx<'_>,
         (bytes, front): (&mut [u8], usize),
-        notes: *const u64,
+        prefetched: *const u64,
     ) {
         assert!(front <= bytes.len(), "the headroom precedes the frame");
         let (len, bytes) = (bytes.len() - front, bytes.as_mut_ptr());
@@ -420,7 +420,7 @@ impl Segment {
         // pass declares, which is at most its length.
         unsafe {
             cx.regions[REGION_BODY] = core::slice::from_raw_parts(bytes.add(front), len);
-            self.enter_at(code, cx, usize::MAX, notes);
+            self.enter_at(code, cx, usize::MAX, prefetched);
         }
         cx.regions[REGION_BODY] = &[];
     }
@@ -428,41 +428,41 @@ impl Segment {
     /// Runs a prefetcher on a pass whose shape has been checked.
     ///
     /// # Safety
-    /// The shape of the pass has been checked, and `notes` has as many words as the prefetcher writes.
+    /// The shape of the pass has been checked, and `prefetched` has as many words as the prefetcher writes.
     #[inline(always)]
-    unsafe fn run_prefetch(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
-        // SAFETY: as in `enter`; it changes no frame, and the caller guarantees the notes.
+    unsafe fn run_prefetch(&self, code: &Code, cx: &mut Cx<'_>, prefetched: &mut [u64]) {
+        // SAFETY: as in `enter`; it changes no frame, and the caller guarantees the prefetch slots.
         unsafe {
             let entry: PrefetchEntry = core::mem::transmute(code.entry());
-            entry(cx, 0, notes.as_mut_ptr());
+            entry(cx, 0, prefetched.as_mut_ptr());
         }
     }
 
     /// The prefetch slots of a pass.
     #[inline(always)]
-    fn notes(&self, cx: &Cx<'_>) -> *const u64 {
-        if cx.prefetched.is_none() { NOTHING_PREFETCHED.as_ptr() } else { self.noted(cx) }
+    fn prefetched(&self, cx: &Cx<'_>) -> *const u64 {
+        if cx.prefetched.is_none() { NOTHING_PREFETCHED.as_ptr() } else { self.prefetched_slots(cx) }
     }
 
     /// The prefetch slots of `passes` passes of a batch, by their index after the first: those of this code and this
     /// state, or as many zeros. For other indexes they are zeros, or memory that must not be read.
     #[inline(always)]
-    fn notes_of<'n>(
+    fn prefetched_of<'n>(
         &self,
-        (notes, first): (&'n PrefetchSlots, usize),
+        (prefetched, first): (&'n PrefetchSlots, usize),
         passes: usize,
         state: &State,
     ) -> impl Fn(usize) -> *const u64 + use<'n> {
-        let noted = notes.all(&self.shape.id, state);
-        let noted =
-            noted.and_then(|(words, each)| Some((words.get(first * each..(first + passes) * each)?, each)));
-        let (words, each) = noted.unwrap_or((&NOTHING_PREFETCHED, 0));
+        let found = prefetched.all(&self.shape.id, state);
+        let found =
+            found.and_then(|(words, each)| Some((words.get(first * each..(first + passes) * each)?, each)));
+        let (words, each) = found.unwrap_or((&NOTHING_PREFETCHED, 0));
         move |nth| words.as_ptr().wrapping_add(nth * each)
     }
 
     /// The prefetch slots of a pass that has some.
     #[inline(never)]
-    fn noted(&self, cx: &Cx<'_>) -> *const u64 {
+    fn prefetched_slots(&self, cx: &Cx<'_>) -> *const u64 {
         cx.prefetched.words(&self.shape.id, cx.state).unwrap_or(&NOTHING_PREFETCHED).as_ptr()
     }
 }
@@ -479,17 +479,18 @@ impl Program for Segment {
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         assert!(!self.changes_frames, "the code changes frames, so it needs one");
         self.shape.check(cx);
-        let notes = self.notes(cx);
-        // SAFETY: it changes no frame, the shape of the pass is that of the code, and the notes are its own or zeros.
-        unsafe { self.enter(cx, opened, notes) };
+        let prefetched = self.prefetched(cx);
+        // SAFETY: it changes no frame, the shape of the pass is that of the code, and the prefetch slots are its own or
+        // zeros.
+        unsafe { self.enter(cx, opened, prefetched) };
     }
 
     #[inline]
     fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
         self.shape.check(cx);
-        let notes = self.notes(cx);
-        // SAFETY: the shape of the pass is that of the code, and the notes are its own or zeros.
-        unsafe { self.enter_on(&self.code, cx, (frame, 0), notes) };
+        let prefetched = self.prefetched(cx);
+        // SAFETY: the shape of the pass is that of the code, and the prefetch slots are its own or zeros.
+        unsafe { self.enter_on(&self.code, cx, (frame, 0), prefetched) };
     }
 
     fn parse_batch<'a>(&self, cx: &mut Cx<'a>, batch: ParseBatch<'a>) -> u64 {
@@ -504,16 +505,16 @@ impl Program for Segment {
 
     fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, leave: &mut dyn OutcomeSink) -> usize {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
-        let notes_of = self.notes_of(batch.notes, batch.frames.len(), cx.state);
+        let prefetched_of = self.prefetched_of(batch.notes, batch.frames.len(), cx.state);
         if !self.puts_in_front {
             return batch.each(cx, leave, |cx, frame, nth| {
                 // SAFETY: as in `parse_all`, and see `notes_of`.
-                unsafe { self.enter_on(&self.code, cx, (frame, 0), notes_of(nth)) }
+                unsafe { self.enter_on(&self.code, cx, (frame, 0), prefetched_of(nth)) }
             });
         }
         batch.each_with_front(cx, leave, |cx, frame, nth| {
             // SAFETY: as above.
-            unsafe { self.enter_on(&self.code, cx, frame, notes_of(nth)) }
+            unsafe { self.enter_on(&self.code, cx, frame, prefetched_of(nth)) }
         })
     }
 
@@ -521,15 +522,15 @@ impl Program for Segment {
         self.fast_path.is_some()
     }
 
-    fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut PrefetchSlots) {
+    fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, prefetched: &mut PrefetchSlots) {
         let Some(prefetcher) = self.fast_path.as_ref().and_then(|fast_path| fast_path.prefetch.as_ref())
         else {
             return;
         };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        let Some((notes, each)) = notes.all_mut(&self.shape.id, cx.state) else { return };
+        let Some((prefetched, each)) = prefetched.all_mut(&self.shape.id, cx.state) else { return };
         let mut bodies = [&[][..]; BATCH_MAX];
-        let n = batch.bodies(&mut bodies).min(notes.len() / each);
+        let n = batch.bodies(&mut bodies).min(prefetched.len() / each);
         if n == 0 {
             return;
         }
@@ -537,14 +538,14 @@ impl Program for Segment {
         let frames = Frames {
             n,
             bodies: bodies.as_ptr(),
-            note_bytes: size_of_val(&notes[..each]),
+            prefetched_bytes: size_of_val(&prefetched[..each]),
             slot_bytes: batch.stride * size_of::<Slot>(),
         };
-        // SAFETY: as in `parse_all`, for each frame: `bodies`, the notes and the slots have at least `n` entries. The
-        // code writes to no slots.
+        // SAFETY: as in `parse_all`, for each frame: `bodies`, the prefetch slots and the input slots have at least `n`
+        // entries. The code writes to no input slots.
         unsafe {
             let entry: PrefetchBatchEntry = core::mem::transmute(prefetcher.entry());
-            entry(cx, &frames, notes.as_mut_ptr());
+            entry(cx, &frames, prefetched.as_mut_ptr());
         }
     }
 
@@ -557,11 +558,11 @@ impl Program for Segment {
     ) -> Progress {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let fast_path = self.fast_path.as_ref().expect("the caller checks has_fast_path");
-        let notes_of = self.notes_of((batch.notes, 0), batch.frames.len(), cx.state);
+        let prefetched_of = self.prefetched_of((batch.notes, 0), batch.frames.len(), cx.state);
         let by_fast_path = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
             // SAFETY: as in `parse_all`, and see `notes_of`; the code writes to at most as many slots as the shape was
             // checked for.
-            unsafe { self.enter_on(&fast_path.code, cx, (frame, 0), notes_of(nth)) }
+            unsafe { self.enter_on(&fast_path.code, cx, (frame, 0), prefetched_of(nth)) }
         };
         batch.each(parser, cx, leave, by_fast_path, |cx, frame| {
             // SAFETY: as in `parse_all`.
@@ -577,42 +578,48 @@ impl Program for Segment {
         self.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.layout.pays(state))
     }
 
-    fn start_prefetch(&self, state: &State, tuples: usize, notes: &mut PrefetchSlots) {
+    fn start_prefetch(&self, state: &State, tuples: usize, prefetched: &mut PrefetchSlots) {
         match &self.prefetcher {
-            Some(prefetcher) => notes.start(&self.shape.id, state, tuples, prefetcher.layout.words),
-            None => notes.clear(),
+            Some(prefetcher) => prefetched.start(&self.shape.id, state, tuples, prefetcher.layout.words),
+            None => prefetched.clear(),
         }
     }
 
     #[inline]
-    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut PrefetchSlots) {
+    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, prefetched: &mut PrefetchSlots) {
         let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check(cx);
-        let Some(notes) = notes.tuple_mut(&self.shape.id, nth) else { return };
-        // SAFETY: the shape of the pass is that of the code, and `start_prefetch` has reserved its notes.
-        unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
+        let Some(prefetched) = prefetched.tuple_mut(&self.shape.id, nth) else { return };
+        // SAFETY: the shape of the pass is that of the code, and `start_prefetch` has reserved its prefetch slots.
+        unsafe { self.run_prefetch(&prefetcher.code, cx, prefetched) };
     }
 
-    fn prefetch_keys_batch<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, notes: &mut PrefetchSlots) {
+    fn prefetch_keys_batch<'a>(
+        &self,
+        cx: &mut Cx<'a>,
+        batch: PrefetchBatch<'a>,
+        prefetched: &mut PrefetchSlots,
+    ) {
         let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
-            let Some(notes) = notes.tuple_mut(&self.shape.id, nth) else { return };
+            let Some(prefetched) = prefetched.tuple_mut(&self.shape.id, nth) else { return };
             // SAFETY: as in `parse_all`, and in `prefetch_keys`.
-            unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
+            unsafe { self.run_prefetch(&prefetcher.code, cx, prefetched) };
         });
     }
 
-    fn prefetch_rows(&self, state: &State, notes: &mut PrefetchSlots) {
-        if let Some((prefetcher, notes)) = self.prefetcher.as_ref().zip(notes.all_mut(&self.shape.id, state))
+    fn prefetch_rows(&self, state: &State, prefetched: &mut PrefetchSlots) {
+        if let Some((prefetcher, prefetched)) =
+            self.prefetcher.as_ref().zip(prefetched.all_mut(&self.shape.id, state))
         {
-            prefetcher.layout.fetch(state, notes.0);
+            prefetcher.layout.fetch(state, prefetched.0);
         }
     }
 }
 
 /// The prefetch slots of a tuple without prefetches.
-static NOTHING_PREFETCHED: [u64; WORDS_NOTED_MAX] = [0; WORDS_NOTED_MAX];
+static NOTHING_PREFETCHED: [u64; SLOT_WORDS_MAX] = [0; SLOT_WORDS_MAX];
 
 /// The properties of a pass that the code relies on.
 #[derive(Debug)]
@@ -638,6 +645,8 @@ struct Shape {
 }
 
 impl Shape {
+    /// Collects the properties of a pass on which the code of a segment relies.
+    ///
     /// # Errors
     /// The state lacks a table of the chain.
     fn of(chain: &ChainProgram, event: Event, state: &State) -> Result<Self, Unsupported> {
@@ -719,6 +728,7 @@ impl Shape {
         }
     }
 
+    /// Panics if the code does not fit the state, else records in the state that it does.
     #[cold]
     #[inline(never)]
     fn recheck_state(&self, fits: bool, state: &State) {
@@ -728,6 +738,7 @@ impl Shape {
         state.note_fit(&self.id);
     }
 
+    /// Whether tables, matchers and variables of the state are as the code expects.
     fn fits_state(&self, state: &State) -> bool {
         let has_table = |(at, fingerprint): &(usize, u64)| {
             state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)
@@ -739,6 +750,7 @@ impl Shape {
             && (self.merged == 0 || state.merged.len() >= self.merged)
     }
 
+    /// Panics: the state has another shape than the code expects.
     fn misfit() -> ! {
         panic!("the state of the pass differs in shape from what the segment was compiled for")
     }

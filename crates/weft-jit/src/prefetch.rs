@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::WORDS_MAX;
 use weft_core::matching::{MatchedRow, Matcher};
-use weft_core::prefetch::FAR_BYTES;
+use weft_core::prefetch::CORE_CACHE_BYTES;
 use weft_core::table::Table;
 
 /// Number of tuples whose matches are found together.
@@ -27,7 +27,7 @@ const FIND_WORDS: usize = 3;
 /// The first word of a match's slot after the lookup.
 pub(crate) const MATCHED: u64 = 2;
 /// Largest number of prefetch words of a tuple.
-pub(crate) const WORDS_NOTED_MAX: usize = 64;
+pub(crate) const SLOT_WORDS_MAX: usize = 64;
 
 /// The prefetches of one handler or of all: what they are, and the number of words after the last.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +66,7 @@ pub(crate) enum Prefetch {
 }
 
 impl PrefetchLayout {
-    /// The prefetches of all handlers.
+    /// Joins the prefetches of all handlers.
     pub(crate) fn all(each: &[Self], is_always_fetched: bool) -> Self {
         let words = each.iter().map(|layout| layout.words).max().unwrap_or(0);
         Self {
@@ -109,9 +109,10 @@ impl PrefetchLayout {
         })
     }
 
+    /// Reserves slot words for a prefetch and adds it; returns its first word. None if the slots are full.
     fn add(&mut self, words: usize, prefetch: impl FnOnce(usize) -> Prefetch) -> Option<usize> {
         let at = self.words;
-        (at + words <= WORDS_NOTED_MAX).then(|| {
+        (at + words <= SLOT_WORDS_MAX).then(|| {
             self.words += words;
             self.prefetches.push(prefetch(at));
             at
@@ -123,60 +124,70 @@ impl PrefetchLayout {
         self.worthwhile(state).next().is_some()
     }
 
+    /// Iterates over the prefetches that fit the state and read more than the cache holds, or all if the code always
+    /// fetches.
     fn worthwhile(&self, state: &State) -> impl Iterator<Item = Prefetch> {
         let prefetches = self.prefetches.iter().copied();
         prefetches.filter(move |prefetch| {
-            prefetch.packs_alike(state) && (self.is_always_fetched || prefetch.is_far(state))
+            prefetch.packs_alike(state) && (self.is_always_fetched || prefetch.exceeds_cache(state))
         })
     }
 
     /// Makes the lookups, all of one kind together, and stores the results. Lookups in tables that fit in a core's own
     /// cache are left to the pass.
-    pub(crate) fn fetch(&self, state: &State, notes: &mut [u64]) {
-        for notes in notes.chunks_mut(AT_ONCE * self.words) {
+    pub(crate) fn fetch(&self, state: &State, prefetched: &mut [u64]) {
+        for prefetched in prefetched.chunks_mut(AT_ONCE * self.words) {
             for prefetch in self.worthwhile(state) {
                 if let Prefetch::Find { at, .. } = prefetch {
-                    self.fetch_slots(at, notes);
+                    self.fetch_slots(at, prefetched);
                 }
             }
             for prefetch in self.worthwhile(state) {
                 if let Prefetch::Match { matcher, at, words, .. } = prefetch {
-                    self.match_all(&state.matchers[usize::from(matcher)], at, words, notes);
+                    self.match_all(&state.matchers[usize::from(matcher)], at, words, prefetched);
                 }
             }
             // By now the slots are in the cache.
             for prefetch in self.worthwhile(state) {
                 if let Prefetch::Find { table, at } = prefetch {
-                    self.find_all(&state.tables[usize::from(table)], at, notes);
+                    self.find_all(&state.tables[usize::from(table)], at, prefetched);
                 }
             }
         }
     }
 
-    fn fetch_slots(&self, at: usize, notes: &[u64]) {
-        for notes in notes.chunks_exact(self.words) {
-            let first = notes[at + 2] as usize;
+    /// Fetches the index slots that the look-ups of all tuples will read.
+    fn fetch_slots(&self, at: usize, prefetched: &[u64]) {
+        for prefetched in prefetched.chunks_exact(self.words) {
+            let first = prefetched[at + 2] as usize;
             // Both slots that a lookup reads: for one key in eight the second is in the next line.
             fetch_line(first);
             fetch_line(first.wrapping_add(size_of::<u64>()));
         }
     }
 
-    fn find_all(&self, table: &Table, at: usize, notes: &mut [u64]) {
+    /// Finds the rows of all tuples and fetches their cache lines.
+    fn find_all(&self, table: &Table, at: usize, prefetched: &mut [u64]) {
         let lines = RowCacheLines::of(table);
         match lines.n {
-            1 => self.find_rows::<1>(table, lines, at, notes),
-            2 => self.find_rows::<2>(table, lines, at, notes),
-            _ => self.find_rows::<CACHE_LINES_MAX>(table, lines, at, notes),
+            1 => self.find_rows::<1>(table, lines, at, prefetched),
+            2 => self.find_rows::<2>(table, lines, at, prefetched),
+            _ => self.find_rows::<CACHE_LINES_MAX>(table, lines, at, prefetched),
         }
     }
 
     /// As [`PrefetchLayout::find_all`], where the first `N` lines of each row are prefetched, and its last.
     #[inline(never)]
-    fn find_rows<const N: usize>(&self, table: &Table, lines: RowCacheLines, at: usize, notes: &mut [u64]) {
+    fn find_rows<const N: usize>(
+        &self,
+        table: &Table,
+        lines: RowCacheLines,
+        at: usize,
+        prefetched: &mut [u64],
+    ) {
         let rows = table.rows();
-        for notes in notes.chunks_exact_mut(self.words) {
-            let Some([hash, row, address]) = notes[at..].first_chunk_mut() else { continue };
+        for prefetched in prefetched.chunks_exact_mut(self.words) {
+            let Some([hash, row, address]) = prefetched[at..].first_chunk_mut() else { continue };
             if *address == 0 {
                 continue;
             }
@@ -193,14 +204,15 @@ impl PrefetchLayout {
         }
     }
 
-    fn match_all(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
+    /// Matches the keys of all tuples and stores the rows that they found.
+    fn match_all(&self, matcher: &Arc<Matcher>, at: usize, words: usize, prefetched: &mut [u64]) {
         match words {
             // Buffers for longer keys would have to be cleared.
-            1 => self.match_words::<1>(matcher, at, words, notes),
-            2 => self.match_words::<2>(matcher, at, words, notes),
+            1 => self.match_words::<1>(matcher, at, words, prefetched),
+            2 => self.match_words::<2>(matcher, at, words, prefetched),
             // A network of either address family.
-            3 => self.match_words::<3>(matcher, at, words, notes),
-            _ => self.match_words::<WORDS_MAX>(matcher, at, words, notes),
+            3 => self.match_words::<3>(matcher, at, words, prefetched),
+            _ => self.match_words::<WORDS_MAX>(matcher, at, words, prefetched),
         }
     }
 
@@ -210,12 +222,12 @@ impl PrefetchLayout {
         matcher: &Arc<Matcher>,
         at: usize,
         words: usize,
-        notes: &mut [u64],
+        prefetched: &mut [u64],
     ) {
         // Most batches of a lightly loaded node are short.
-        match notes.len() <= FEW * self.words {
-            true => self.match_keys::<N, FEW>(matcher, at, words, notes),
-            false => self.match_keys::<N, AT_ONCE>(matcher, at, words, notes),
+        match prefetched.len() <= FEW * self.words {
+            true => self.match_keys::<N, FEW>(matcher, at, words, prefetched),
+            false => self.match_keys::<N, AT_ONCE>(matcher, at, words, prefetched),
         }
     }
 
@@ -225,16 +237,16 @@ impl PrefetchLayout {
         matcher: &Arc<Matcher>,
         at: usize,
         words: usize,
-        notes: &mut [u64],
+        prefetched: &mut [u64],
     ) {
         let mut keys = [[0; N]; M];
         let keys = keys.as_flattened_mut();
         let mut n = 0;
-        for notes in notes.chunks_exact(self.words) {
-            if notes[at] == 0 {
+        for prefetched in prefetched.chunks_exact(self.words) {
+            if prefetched[at] == 0 {
                 continue;
             }
-            for (to, word) in keys[n * words..].iter_mut().zip(&notes[at + 1..][..words]) {
+            for (to, word) in keys[n * words..].iter_mut().zip(&prefetched[at + 1..][..words]) {
                 *to = *word;
             }
             n += 1;
@@ -243,15 +255,15 @@ impl PrefetchLayout {
         matcher.find_all(&keys[..n * words], &mut found[..n]);
         let lines = RowCacheLines::of(matcher.table());
         let mut found = found.iter();
-        for notes in notes.chunks_exact_mut(self.words) {
-            if notes[at] == 0 {
+        for prefetched in prefetched.chunks_exact_mut(self.words) {
+            if prefetched[at] == 0 {
                 continue;
             }
             let Some(found) = found.next() else { return };
             lines.fetch(found.address);
             let RowRef { row, address } = RowRef::matched(*found);
-            notes[at] = MATCHED;
-            notes[at + 1 + words..][..2].copy_from_slice(&[row, address]);
+            prefetched[at] = MATCHED;
+            prefetched[at + 1 + words..][..2].copy_from_slice(&[row, address]);
         }
     }
 }
@@ -268,11 +280,11 @@ impl Prefetch {
     }
 
     /// Whether the table or matcher is larger than a core's own cache.
-    fn is_far(&self, state: &State) -> bool {
+    fn exceeds_cache(&self, state: &State) -> bool {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                table.len() as usize * table.row_base_bytes() > FAR_BYTES
+                table.len() as usize * table.row_base_bytes() > CORE_CACHE_BYTES
             }
             Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].is_far(),
         }

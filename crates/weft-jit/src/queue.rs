@@ -206,6 +206,7 @@ struct HandlerTable {
 }
 
 impl HandlerTable {
+    /// The compiled handler of a moment; None if there is none.
     #[inline(always)]
     fn get(&self, level: usize, moment: Moment) -> Option<&HandlerCode> {
         match moment.single() {
@@ -214,6 +215,7 @@ impl HandlerTable {
         }
     }
 
+    /// Stores the compiled handler of a moment.
     fn set(&mut self, level: usize, moment: Moment, function: HandlerCode) {
         match moment.single() {
             Ok(nth) => self.singles[nth][level] = function,
@@ -236,12 +238,14 @@ struct WordCounts {
 }
 
 impl WordCounts {
+    /// Computes how many words of each scope a handler uses.
     fn of(handler: &Handler) -> Self {
         let mut needs = Self::default();
         needs.add(&handler.body);
         needs
     }
 
+    /// Adds the words that these steps use.
     fn add(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
@@ -348,6 +352,8 @@ impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
 }
 
 impl<'t, 'f> Translator<'t, 'f> {
+    /// Makes a translator of a handler; `bases` are the addresses of the words of each scope, and `ends` says how to
+    /// return a verdict.
     fn new(
         handler: &'t Handler,
         builder: &'t mut FunctionBuilder<'f>,
@@ -358,6 +364,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         Self { handler, builder, ends, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
     }
 
+    /// Translates the whole handler. A path without a verdict passes.
     fn all(mut self) {
         let handler = self.handler;
         if !self.block(&handler.body) {
@@ -422,6 +429,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         false
     }
 
+    /// Emits the end of the handler: a return of the verdict's word, or a jump to the verdict's block.
     fn end(&mut self, verdict: Verdict, line: u32) {
         let word = self.word(verdict.word(line) as i64);
         match self.ends {
@@ -434,7 +442,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         };
     }
 
-    /// Truth values are bytes of 0 or 1.
+    /// Emits an operation. Truth values are bytes of 0 or 1.
     fn op(&mut self, op: &Op, ty: Ty) -> clif::Value {
         match *op {
             Op::Int(n) => self.word(n),
@@ -483,11 +491,13 @@ impl<'t, 'f> Translator<'t, 'f> {
         }
     }
 
+    /// Emits the upper 32 bits of a word.
     fn upper_half(&mut self, word: clif::Value) -> clif::Value {
         let half = self.word(32);
         self.builder.ins().ushr(word, half)
     }
 
+    /// Emits the binary logarithm, rounded down; 0 for numbers below 1.
     fn log2(&mut self, word: clif::Value) -> clif::Value {
         let (one, highest) = (self.word(1), self.word(63));
         let word = self.builder.ins().smax(word, one);
@@ -495,10 +505,11 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.ins().isub(highest, above)
     }
 
+    /// Reads a slot: from memory the first time, then from a variable.
     fn load(&mut self, slot: Slot, ty: Ty) -> clif::Value {
         let variable = self.variable(slot, ty);
         if self.known.insert(slot) {
-            let (base, offset) = self.place(slot);
+            let (base, offset) = self.slot_address(slot);
             let held = match ty {
                 Ty::Float => self.builder.ins().load(F64, WORD, base, offset),
                 Ty::Int => self.builder.ins().load(I64, WORD, base, offset),
@@ -513,18 +524,19 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.use_var(variable)
     }
 
+    /// Emits the store of a value to a slot, and keeps it in the slot's variable.
     fn store(&mut self, slot: Slot, value: Value) {
         let ty = self.handler.types[usize::from(value.0)];
         let value = self.get(value);
         let variable = self.variable(slot, ty);
         self.builder.def_var(variable, value);
         self.known.insert(slot);
-        let (base, offset) = self.place(slot);
+        let (base, offset) = self.slot_address(slot);
         let word = if ty == Ty::Bool { self.builder.ins().uextend(I64, value) } else { value };
         self.builder.ins().store(WORD, word, base, offset);
     }
 
-    /// The verifier guarantees that a word has one type.
+    /// The variable of a slot. The verifier guarantees that a word has one type.
     fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
         let clif_ty = match ty {
             Ty::Bool => I8,
@@ -534,7 +546,8 @@ impl<'t, 'f> Translator<'t, 'f> {
         *self.slots.entry(slot).or_insert_with(|| self.builder.declare_var(clif_ty))
     }
 
-    fn place(&self, slot: Slot) -> (clif::Value, i32) {
+    /// The base address of a slot and its offset in bytes.
+    fn slot_address(&self, slot: Slot) -> (clif::Value, i32) {
         (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
     }
 

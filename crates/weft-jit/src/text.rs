@@ -29,7 +29,7 @@ pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
     ends_like(rest, last)
 }
 
-/// The rest of a text that begins with this part of a pattern.
+/// Strips a part of a pattern from the start of a text; None if the text does not begin with it.
 fn without_start<'t>(text: &'t [u8], part: &[u8]) -> Option<&'t [u8]> {
     let mut rest = text;
     for byte in part {
@@ -73,6 +73,7 @@ struct Wildcards<'p> {
 }
 
 impl<'p> Wildcards<'p> {
+    /// Prepares a part of a LIKE pattern: for each character, the positions that accept it.
     fn of(part: &'p [u8]) -> Self {
         let chars: Vec<&[u8]> = characters(part).collect();
         let n_words = chars.len().div_ceil(64);
@@ -93,7 +94,7 @@ impl<'p> Wildcards<'p> {
         Self { n_words, any, by_char, last: 1 << ((chars.len() - 1) % 64) }
     }
 
-    /// The end of the first match in the text.
+    /// Finds the end of the first match in the text; None if there is none.
     fn find_end(&self, text: &[u8]) -> Option<usize> {
         let mut states = vec![0_u64; self.n_words];
         let mut end = 0;
@@ -116,7 +117,7 @@ impl<'p> Wildcards<'p> {
     }
 }
 
-/// The characters of a text; an invalid byte counts as one.
+/// Splits a text into characters; an invalid byte counts as one.
 fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = text;
     core::iter::from_fn(move || {

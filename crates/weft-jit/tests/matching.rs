@@ -266,11 +266,11 @@ fn trie_floor_finds_short_prefixes() {
     let (chain, mut rules) = (chain(32), (0..1000).map(|at| prefix(21, at)).collect::<Vec<_>>());
     let first = state(&chain, &rules);
     let code = compiled(&chain, &first);
-    let floor_bits = |way: Option<LookupMethod>| match way {
-        Some(LookupMethod::Trie(whole)) => whole.floor_bits,
+    let short_prefix_bits = |way: Option<LookupMethod>| match way {
+        Some(LookupMethod::Trie(whole)) => whole.short_prefix_bits,
         other => panic!("{other:?}"),
     };
-    assert!(floor_bits(first.matchers[0].lookup_method()) > 0, "{}", first.matchers[0].describe());
+    assert!(short_prefix_bits(first.matchers[0].lookup_method()) > 0, "{}", first.matchers[0].describe());
     let keys = |rules: &[(u64, u64)]| -> Vec<Option<u64>> {
         let drawn = (0..500).map(|at| draw(22, at) >> 32);
         rules.iter().flat_map(|(low, high)| [*low, *high]).chain(drawn).map(Some).collect()
@@ -292,7 +292,7 @@ fn trie_floor_finds_short_prefixes() {
     }
     matcher.publish();
     assert_eq!(matcher.changed(), 0, "{}", matcher.describe());
-    assert!(floor_bits(matcher.lookup_method()) > 0);
+    assert!(short_prefix_bits(matcher.lookup_method()) > 0);
     let state =
         State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() });
     assert_eq!(found_by(&*code, &state, &keys(&rules)), by(&rules));

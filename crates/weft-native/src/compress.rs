@@ -75,6 +75,7 @@ fn deflated(deflate: &mut Compress, data: &[u8], out: &mut Vec<u8>) -> bool {
     }
 }
 
+/// Decompresses all members of a gzip file. Fails on malformed or too long data.
 pub(crate) fn gunzip(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
     // A gzip file has one or more members (RFC 1952 section 2.2).
@@ -117,7 +118,7 @@ fn member<'d>(data: &'d [u8], out: &mut Vec<u8>) -> Option<&'d [u8]> {
     (trailer[..] == expected).then_some(behind)
 }
 
-/// The bytes after the header of a member (RFC 1952 section 2.3).
+/// Skips the header of a gzip member (RFC 1952 section 2.3); None if it is malformed.
 fn behind_gzip_header(data: &[u8]) -> Option<&[u8]> {
     const HEADER_CRC: u8 = 1 << 1;
     const EXTRA: u8 = 1 << 2;
@@ -182,6 +183,7 @@ impl Prepared for Zstd {
     }
 }
 
+/// Makes a zstd decompressor with a limit on its window.
 fn unzstd_context() -> DCtx<'static> {
     let mut context = DCtx::create();
     // If the library refused this, its own larger limit would hold.
@@ -189,6 +191,7 @@ fn unzstd_context() -> DCtx<'static> {
     context
 }
 
+/// Decompresses all zstd frames. Fails on malformed or too long data.
 pub(crate) fn unzstd(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let data = call.data();
     // A frame may state the length of its content; the code does not rely on it beyond the limit.
@@ -201,7 +204,7 @@ pub(crate) fn unzstd(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     if is_done { Ended::Bytes } else { Ended::Failed }
 }
 
-/// Appends the content of all frames.
+/// Appends the content of all frames. None if the data is empty, malformed, incomplete or too long.
 fn unzstd_all(context: &mut DCtx<'_>, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut input = InBuffer::around(data);
     if data.is_empty() {
@@ -232,12 +235,14 @@ fn unzstd_all(context: &mut DCtx<'_>, data: &[u8], out: &mut Vec<u8>) -> Option<
 /// Data up to this length is one block of the smallest size, whose buffers stay in the cache.
 const LZ4_SHORT_BYTES_MAX: usize = 64 << 10;
 
+/// Makes an encoder of LZ4 frames with independent blocks of this size and a checksum.
 fn lz4_encoder(block_size: BlockSize) -> FrameEncoder<Vec<u8>> {
     let info =
         FrameInfo::new().block_size(block_size).block_mode(BlockMode::Independent).content_checksum(true);
     FrameEncoder::with_frame_info(info, Vec::new())
 }
 
+/// Compresses into one LZ4 frame. Fails if data or result are too long.
 pub(crate) fn lz4(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let data = call.data();
     if data.len() > 4 * NATIVE_BYTES_MAX {
@@ -261,6 +266,7 @@ fn lz4_frame(encoder: &mut FrameEncoder<Vec<u8>>, data: &[u8], out: &mut Vec<u8>
     is_done
 }
 
+/// Decompresses all LZ4 frames. Fails on malformed or too long data.
 pub(crate) fn unlz4(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
     loop {

@@ -1,4 +1,4 @@
-//! Hashes, and hash-based choice of slots.
+//! Native functions that hash data, and that choose a slot by a hash.
 
 use core::cell::RefCell;
 use sha2::{Digest, Sha256};
@@ -30,6 +30,7 @@ struct Table {
     entries: Vec<u16>,
 }
 
+/// The Maglev slot of data among `n` slots. The tables of recent numbers of slots are cached per thread.
 pub(crate) fn maglev_slot(call: &Call<'_>, _out: &mut Vec<u8>) -> Ended {
     let &[data, n] = call.args else { return Ended::Failed };
     let (Arg::Bytes(data), Arg::Int(n @ 1..=MAGLEV_SLOTS_MAX)) = (data, n) else { return Ended::Failed };

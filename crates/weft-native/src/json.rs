@@ -26,7 +26,7 @@ impl Set {
     }
 }
 
-/// The reference tokens of a pointer, unescaped (RFC 6901 section 4).
+/// Splits a pointer into its reference tokens, unescaped (RFC 6901 section 4).
 fn parse(pointer: &str) -> Result<Vec<String>, PrepareError> {
     let wrong = || PrepareError::Constant(format!("`{pointer}` is not a JSON pointer"));
     if pointer.is_empty() {
@@ -106,6 +106,7 @@ fn push_new(out: &mut Vec<u8>, json: &str, around: &RawValue, (name, value): (&s
     }
 }
 
+/// Appends `before`, what `push` appends, and `behind`; returns the result of `push`.
 fn push_with(
     out: &mut Vec<u8>,
     (before, behind): (&str, &str),

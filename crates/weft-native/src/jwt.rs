@@ -97,7 +97,7 @@ impl Verify {
         Ok(Self { key, algorithm, issuer: text("issuer"), audience: text("audience"), leeway })
     }
 
-    /// The claims of a token that is valid at this time.
+    /// Verifies a token at this time; returns its claims, or None if it is invalid.
     fn claims(&self, token: &str, now: Time) -> Option<Vec<u8>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
@@ -109,10 +109,11 @@ impl Verify {
         self.key.verify(signed.as_bytes(), &decoded(signature)?)?;
         let claims = decoded(payload)?;
         let read: Map<String, Json> = serde_json::from_slice(&claims).ok()?;
-        self.holds(&read, now).then_some(claims)
+        self.accepts(&read, now).then_some(claims)
     }
 
-    fn holds(&self, claims: &Map<String, Json>, now: Time) -> bool {
+    /// Whether the times, the issuer and the audience of the claims are as required.
+    fn accepts(&self, claims: &Map<String, Json>, now: Time) -> bool {
         let (now, leeway) = (now.0 as f64 / 1e9, self.leeway.0 as f64 / 1e9);
         // A date must be a number (RFC 7519 section 2).
         let date = |name: &str, holds: &dyn Fn(f64) -> bool| {
@@ -147,6 +148,7 @@ impl Prepared for Verify {
 }
 
 impl VerifyKey {
+    /// Verifies a signature with the key; None if it is wrong.
     fn verify(&self, signed: &[u8], signature: &[u8]) -> Option<()> {
         match self {
             Self::Hs256(Hmac(mac)) => {
@@ -160,11 +162,12 @@ impl VerifyKey {
     }
 }
 
+/// Decodes base64url without padding; None if it is malformed.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The public key of a PEM file, if it belongs to the algorithm.
+/// Reads the public key of a PEM file. An error if it belongs to another algorithm.
 fn public_key(text: Option<&[u8]>, algorithm: &[u8], what: &str) -> Result<Vec<u8>, PrepareError> {
     let (label, der) = key::pem(text)?;
     if label == "RSA PUBLIC KEY" && algorithm == RSA_ENCRYPTION {

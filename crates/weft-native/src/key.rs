@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 32;
 /// # Errors
 /// It is missing, or has another length.
 pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTES]>, PrepareError> {
-    let text = there(text)?;
+    let text = required_key(text)?;
     if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(text) {
         return Ok(Zeroizing::new(raw));
     }
@@ -41,7 +41,7 @@ pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTE
 /// # Errors
 /// It is missing or shorter, or does not have the announced form.
 pub(crate) fn secret(text: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, PrepareError> {
-    let text = trimmed(there(text)?);
+    let text = trimmed(required_key(text)?);
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
     let is_read = if let Some(digits) = text.strip_prefix(b"hex:") {
         push_unhex(digits, &mut bytes).is_some()
@@ -70,7 +70,7 @@ pub(crate) fn pem(text: Option<&[u8]>) -> Result<(String, Vec<u8>), PrepareError
     let wrong = || {
         PrepareError::Key("the key is not a PEM file of a public key (`-----BEGIN PUBLIC KEY-----`)".into())
     };
-    let text = core::str::from_utf8(there(text)?).map_err(|_| wrong())?;
+    let text = core::str::from_utf8(required_key(text)?).map_err(|_| wrong())?;
     let (_, rest) = text.split_once("-----BEGIN ").ok_or_else(wrong)?;
     let (label, rest) = rest.split_once("-----").ok_or_else(wrong)?;
     let (body, _) = rest.split_once("-----END ").ok_or_else(wrong)?;
@@ -96,7 +96,7 @@ pub(crate) fn subject_public_key(der: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((algorithm, key))
 }
 
-/// The content of a DER element with this tag, and the bytes after it.
+/// Reads a DER element with this tag; returns its content and the bytes after it.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk::<2>()?;
     let (len, rest) = match first {
@@ -111,7 +111,8 @@ fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(len)
 }
 
-fn there(text: Option<&[u8]>) -> Result<&[u8], PrepareError> {
+/// The text of a key; an error if it is absent or too long.
+fn required_key(text: Option<&[u8]>) -> Result<&[u8], PrepareError> {
     let text = text.ok_or_else(|| PrepareError::Key("there is no key".into()))?;
     if text.len() > KEY_BYTES_MAX {
         return Err(PrepareError::Key(format!("the key has more than {KEY_BYTES_MAX} bytes")));
@@ -119,6 +120,7 @@ fn there(text: Option<&[u8]>) -> Result<&[u8], PrepareError> {
     Ok(text)
 }
 
+/// The text without a final line break.
 fn trimmed(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     text.strip_suffix(b"\r").unwrap_or(text)

@@ -114,10 +114,12 @@ pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepa
     })
 }
 
+/// The value of an option; None if it is not set.
 fn option<'d>(decl: &'d NativeDecl, name: &str) -> Option<&'d Value> {
     decl.options.iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
+/// The constant argument with this index; empty if there is none.
 fn constant(decl: &NativeDecl, at: usize) -> &str {
     decl.constants.get(at).map_or("", String::as_str)
 }
@@ -137,6 +139,7 @@ impl Prepared for Stateless {
     }
 }
 
+/// Wraps a function without state.
 fn plain(function: fn(&Call<'_>, &mut Vec<u8>) -> Ended) -> Arc<dyn Prepared> {
     Arc::new(Stateless(function))
 }

@@ -1,4 +1,4 @@
-//! Network addresses and domain names.
+//! Native functions on network addresses and domain names.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weft_core::native::{Arg, Call, Ended};
@@ -38,7 +38,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a label; a greater length is a compression pointer.
 const LABEL_BYTES_MAX: u8 = 63;
 
-/// The labels of a name, each after its length; the last one is empty.
+/// Decodes a name from labels, each after its length; the last one is empty. NULL if the data is no such name.
 pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
     if rest.len() > NAME_BYTES_MAX {
@@ -56,7 +56,7 @@ pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     if rest == [0] { Ended::Bytes } else { Ended::Null }
 }
 
-/// A byte of a label in the textual form of names (RFC 4343 section 2.1).
+/// Appends a byte of a label in the textual form of names (RFC 4343 section 2.1).
 fn push_character(byte: u8, out: &mut Vec<u8>) {
     match byte {
         b'.' | b'\\' => out.extend([b'\\', byte]),
@@ -65,6 +65,7 @@ fn push_character(byte: u8, out: &mut Vec<u8>) {
     }
 }
 
+/// The MAC address of a multicast IP address; NULL for other addresses.
 pub(crate) fn group_mac(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     match ip(call.data()) {
         Some(IpAddr::V4(of)) if of.is_multicast() => {
@@ -80,6 +81,7 @@ pub(crate) fn group_mac(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
+/// The solicited-node multicast address of an IPv6 address; NULL for other addresses.
 pub(crate) fn solicited_node(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let Some(IpAddr::V6(of)) = ip(call.data()) else { return Ended::Null };
     const PREFIX: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0);
@@ -119,6 +121,7 @@ pub(crate) fn mss_at_most(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
+/// Reads an IP address of 4 or 16 bytes; None for other lengths.
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).map(|of| IpAddr::V4(Ipv4Addr::from_octets(of)));
     let v6 = || <[u8; 16]>::try_from(bytes).map(|of| IpAddr::V6(Ipv6Addr::from_octets(of)));

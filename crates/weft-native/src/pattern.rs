@@ -1,4 +1,4 @@
-//! Patterns, compiled once.
+//! Native functions that search text: regular expressions and sets of texts, compiled once.
 
 use crate::PrepareError;
 use aho_corasick::AhoCorasick;
@@ -23,6 +23,7 @@ fn text<'a>(call: &Call<'a>) -> Option<&'a str> {
 pub(crate) struct MatchesAny(AhoCorasick);
 
 impl MatchesAny {
+    /// Compiles a search for any of these texts. An error if one is empty or the searcher would be too big.
     pub(crate) fn new(texts: &[String]) -> Result<Self, PrepareError> {
         let refused = |why: &dyn core::fmt::Display| {
             PrepareError::Constant(format!("the texts cannot be looked for: {why}"))

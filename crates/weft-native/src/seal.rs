@@ -119,6 +119,7 @@ impl Prepared for Open {
 }
 
 impl Cipher {
+    /// Encrypts the data in place and returns the tag; None if the cipher refuses the length.
     fn seal(&self, nonce: &[u8; NONCE_BYTES], data: &mut [u8]) -> Option<[u8; TAG_BYTES]> {
         let inner = self.inner_nonce(nonce);
         let tag = match self {
@@ -128,6 +129,7 @@ impl Cipher {
         tag.ok().map(|tag| tag.0)
     }
 
+    /// Decrypts the data in place; None if the tag does not match.
     fn open(&self, nonce: &[u8; NONCE_BYTES], data: &mut [u8], tag: &[u8; TAG_BYTES]) -> Option<()> {
         let inner = self.inner_nonce(nonce);
         let opened = match self {
@@ -151,7 +153,7 @@ impl Cipher {
     }
 }
 
-/// The key of XChaCha20-Poly1305 for nonces with this prefix.
+/// Makes the XChaCha20-Poly1305 cipher for nonces with this prefix.
 fn xchacha(key: &[u8; KEY_BYTES], beginning: &[u8; ENTROPY_BYTES]) -> Cipher {
     let mut derived = chacha20::hchacha::<chacha20::R20>(&Array(*key), &Array(*beginning));
     let cipher = ChaCha20Poly1305::new(&derived);
@@ -166,6 +168,7 @@ struct Xaes {
 }
 
 impl Xaes {
+    /// Expands the key and derives the CMAC subkey (SP 800-38B section 6.1).
     fn new(key: &[u8; KEY_BYTES]) -> Self {
         let block = Aes256::new(&Array(*key));
         let mut zeros = Array([0; 16]);
@@ -182,7 +185,7 @@ impl Xaes {
         Cipher::Aes(Box::new(Aes256Gcm::new(&Array(*self.derived(beginning)))))
     }
 
-    /// The key of that cipher.
+    /// Derives the key of the inner cipher from the beginning of a nonce.
     fn derived(&self, beginning: &[u8; ENTROPY_BYTES]) -> Zeroizing<[u8; KEY_BYTES]> {
         let mut derived = Zeroizing::new([0; KEY_BYTES]);
         for (half, counter) in derived.chunks_exact_mut(16).zip(1u8..) {
@@ -205,6 +208,7 @@ pub(crate) mod by_hand {
     use crate::by_hand::ByHand;
     use core::hint::black_box;
 
+    /// Makes a function that encrypts with plain AES-256-GCM, for comparison.
     pub(crate) fn aes_seal(key: [u8; KEY_BYTES]) -> ByHand {
         let cipher = Aes256Gcm::new(&Array(key));
         Box::new(move |data| {
@@ -219,6 +223,7 @@ pub(crate) mod by_hand {
         aes_seal(key)
     }
 
+    /// Makes a function that encrypts with plain ChaCha20-Poly1305, for comparison.
     pub(crate) fn chacha_seal(key: [u8; KEY_BYTES]) -> ByHand {
         let cipher = ChaCha20Poly1305::new(&Array(key));
         Box::new(move |data| {

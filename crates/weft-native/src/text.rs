@@ -1,4 +1,4 @@
-//! Bytes as text, and back.
+//! Native functions that encode bytes as text and decode them: base64, hexadecimal, UTF-8.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE_NO_PAD};
@@ -20,6 +20,7 @@ pub(crate) fn unbase64url(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     decoded(&URL_SAFE_NO_PAD, call.data(), out)
 }
 
+/// Appends the data in base64. Fails if the result is too long.
 fn encoded(engine: &GeneralPurpose, data: &[u8], out: &mut Vec<u8>) -> Ended {
     if data.len() > NATIVE_BYTES_MAX {
         return Ended::Failed;
@@ -34,6 +35,7 @@ fn encoded(engine: &GeneralPurpose, data: &[u8], out: &mut Vec<u8>) -> Ended {
     }
 }
 
+/// Appends the data decoded from base64. Fails on malformed or too long data.
 fn decoded(engine: &GeneralPurpose, data: &[u8], out: &mut Vec<u8>) -> Ended {
     if data.len() > 2 * NATIVE_BYTES_MAX {
         return Ended::Failed;
@@ -44,6 +46,7 @@ fn decoded(engine: &GeneralPurpose, data: &[u8], out: &mut Vec<u8>) -> Ended {
     }
 }
 
+/// Encodes data in hexadecimal. Fails if the result is too long.
 pub(crate) fn hex(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let data = call.data();
     if data.len() > NATIVE_BYTES_MAX / 2 {
@@ -53,7 +56,7 @@ pub(crate) fn hex(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
-/// Appends two digits per byte.
+/// Appends two hexadecimal digits per byte.
 pub(crate) fn push_hex(data: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.reserve(2 * data.len());
@@ -62,6 +65,7 @@ pub(crate) fn push_hex(data: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Decodes hexadecimal text. Fails on malformed or too long text.
 pub(crate) fn unhex(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     match push_unhex(call.data(), out) {
         Some(()) if out.len() <= NATIVE_BYTES_MAX => Ended::Bytes,
@@ -80,6 +84,7 @@ pub(crate) fn push_unhex(digits: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+/// Returns the data as text. Fails if it is not UTF-8 or too long.
 pub(crate) fn utf8(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let data = call.data();
     if data.len() > NATIVE_BYTES_MAX || core::str::from_utf8(data).is_err() {

@@ -68,7 +68,7 @@ pub enum PortRole {
 }
 
 impl PortRole {
-    /// Whether it is an input.
+    /// Whether the port is an input of the module.
     pub fn is_input(self) -> bool {
         !matches!(
             self,
@@ -137,6 +137,8 @@ pub(crate) fn build(program: &QueueProgram, level: &Level, widths: &Widths) -> R
 }
 
 impl Circuit {
+    /// Converts the handlers of a level to a circuit with its ports and registers.
+    ///
     /// # Errors
     /// See [`crate::compile`].
     pub(crate) fn new(program: &QueueProgram, level: &Level, widths: &Widths) -> Result<Self, Unsupported> {
@@ -199,11 +201,15 @@ impl Circuit {
             }
             match converter.var(slot) {
                 Some(_) => self.register(converter, slot).next = None,
-                None => self.ports.push(Port::of(PortRole::Word(slot), name, converter.holds(slot).1)),
+                None => {
+                    self.ports.push(Port::of(PortRole::Word(slot), name, converter.type_and_range(slot).1))
+                }
             }
         }
     }
 
+    /// Drives an output with a wire: the wire is the next value of a variable's register; other outputs get a port.
+    ///
     /// # Errors
     /// A value may not fit in its variable.
     fn add_out(&mut self, converter: &Converter<'_>, role: PortRole, wire: Wire) -> Result<(), Unsupported> {
@@ -234,7 +240,7 @@ impl Circuit {
     fn register(&mut self, converter: &Converter<'_>, slot: Slot) -> &mut Register {
         let at = self.registers.iter().position(|known| known.slot == slot).unwrap_or_else(|| {
             let start = converter.var(slot).map_or(0, |var| var.start);
-            let (name, range) = (name(converter, slot), converter.holds(slot).1);
+            let (name, range) = (name(converter, slot), converter.type_and_range(slot).1);
             self.registers.push(Register { slot, name, range, start, next: None });
             self.registers.len() - 1
         });
@@ -272,12 +278,12 @@ impl Port {
     }
 }
 
-/// The outputs, with their wires.
+/// Merges the ends of all handlers into the outputs, with their wires.
 fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> Vec<(PortRole, Wire)> {
     let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
     let mut outs = Vec::new();
     for slot in written {
-        let mut wire = converter.held(slot);
+        let mut wire = converter.initial_word(slot);
         for (_, is_now, end) in ends.iter().rev() {
             if let Some(new) = end.words.get(&slot) {
                 wire = converter.net.mux(*is_now, *new, wire);

@@ -52,6 +52,7 @@ pub(crate) struct Converter<'c> {
 }
 
 impl<'c> Converter<'c> {
+    /// Makes a converter with an empty net.
     pub(crate) fn new(program: &'c QueueProgram, level: &'c Level, widths: &'c Widths) -> Self {
         let (net, sources) = (Net::default(), Vec::new());
         let (lines, paths) = (FxHashMap::default(), FxHashMap::default());
@@ -69,6 +70,7 @@ impl<'c> Converter<'c> {
         flow.end.ok_or_else(|| Unsupported { reason: "a path without a verdict".into(), line: 0 })
     }
 
+    /// Adds an input for a source, or finds it if it exists.
     pub(crate) fn input(&mut self, source: Source, ty: Ty, range: Range) -> Wire {
         let nth = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {
             self.sources.push(source);
@@ -78,16 +80,16 @@ impl<'c> Converter<'c> {
     }
 
     /// The content of a word before the handler runs.
-    pub(crate) fn held(&mut self, slot: Slot) -> Wire {
-        let (ty, range) = self.holds(slot);
+    pub(crate) fn initial_word(&mut self, slot: Slot) -> Wire {
+        let (ty, range) = self.type_and_range(slot);
         match range.only_value() {
             Some(n) => self.net.int(n),
             None => self.input(Source::Slot(slot), ty, range),
         }
     }
 
-    /// The type and range of a word.
-    pub(crate) fn holds(&self, slot: Slot) -> (Ty, Range) {
+    /// The type and range of the word in a slot.
+    pub(crate) fn type_and_range(&self, slot: Slot) -> (Ty, Range) {
         if let Some(var) = self.var(slot) {
             let range = match (var.ty, var.signed) {
                 (Ty::Bool, _) => Range::BIT,
@@ -121,6 +123,7 @@ impl<'c> Converter<'c> {
         (Ty::Int, range)
     }
 
+    /// The range of a packet field.
     fn field(&self, at: u16) -> Range {
         Range::bits_of(match self.program.fields.get(usize::from(at - word::FIELDS)) {
             Some(Field::Flow | Field::Src | Field::Dst | Field::Class) => 32,
@@ -134,7 +137,7 @@ impl<'c> Converter<'c> {
         })
     }
 
-    /// The variable that a word belongs to.
+    /// The variable in a slot; None if the slot holds another word.
     pub(crate) fn var(&self, slot: Slot) -> Option<&'c VarDecl> {
         let (vars, first) = match slot.scope {
             Scope::Node => (&self.level.vars, word::NODE_VARS),
@@ -150,13 +153,14 @@ impl<'c> Converter<'c> {
         self.program.fields.get(nth).map_or("word", |field| field.name())
     }
 
-    /// Selects one of two states.
+    /// Adds muxes that choose between two states: `a` if `by` is 1, else `b`.
     fn select_words(&mut self, by: Wire, a: Words, b: Words) -> Words {
         let slots: Vec<Slot> = a.keys().chain(b.keys()).copied().collect();
         let mut words = Words::new();
         for slot in slots {
-            let held =
-                |this: &mut Self, words: &Words| words.get(&slot).copied().unwrap_or_else(|| this.held(slot));
+            let held = |this: &mut Self, words: &Words| {
+                words.get(&slot).copied().unwrap_or_else(|| this.initial_word(slot))
+            };
             let (a, b) = (held(self, &a), held(self, &b));
             words.insert(slot, self.net.mux(by, a, b));
         }
@@ -183,7 +187,7 @@ struct Walk<'w, 'c> {
 }
 
 impl Walk<'_, '_> {
-    /// `line` is that of the verdict after the block.
+    /// Converts steps; `line` is the source line of the verdict after them.
     fn block(&mut self, steps: &[Step], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let path = self.path.clone();
         let mut ended = Vec::new();
@@ -234,6 +238,7 @@ impl Walk<'_, '_> {
         Ok(Flow { ended: self.converter.net.bool(false), end: None, words: Some(words) })
     }
 
+    /// Converts an operation and records its wire as the value.
     fn define(&mut self, value: Value, op: &Op, words: &Words, line: u32) {
         let n_before = self.converter.net.len();
         let wire = match op {
@@ -250,16 +255,19 @@ impl Walk<'_, '_> {
         }
     }
 
+    /// The flow after a verdict: nothing follows.
     fn ended(&mut self, end: HandlerEnd) -> Flow {
         Flow { ended: self.converter.net.bool(true), end: Some(end), words: None }
     }
 
+    /// The current wire of a slot: as stored before, or its input.
     fn load(&mut self, slot: Slot, ty: Ty, words: &Words) -> Wire {
-        let wire = words.get(&slot).copied().unwrap_or_else(|| self.converter.held(slot));
+        let wire = words.get(&slot).copied().unwrap_or_else(|| self.converter.initial_word(slot));
         debug_assert!(ty != Ty::Bool || self.converter.net.range(wire).is_within(Range::BIT));
         wire
     }
 
+    /// Converts both sides of a branch, and merges their states and ends by the condition.
     fn branch(&mut self, by: Wire, ways: [&[Step]; 2], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let [then, otherwise] = ways;
         let a = self.under_condition(by, true, |walk| walk.block(then, words.clone(), line))?;
@@ -273,7 +281,7 @@ impl Walk<'_, '_> {
         Ok(Flow { ended, end, words })
     }
 
-    /// Converts a branch under a condition.
+    /// Runs `walk` with the condition `by` = `side` in the path.
     fn under_condition<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
         let path = self.path.clone();
         self.path.insert(self.converter.net.condition(by, side));
@@ -282,13 +290,14 @@ impl Walk<'_, '_> {
         made
     }
 
-    /// Merges an earlier end with the rest.
+    /// Merges an earlier end, taken if `ended` is 1, with the rest.
     fn merge_ended(&mut self, ended: Wire, end: HandlerEnd, rest: Flow) -> Flow {
         let end = self.end_of(ended, Some(end), rest.end);
         let ended = self.converter.net.logic(BoolOp::Or, ended, rest.ended);
         Flow { ended, end, words: rest.words }
     }
 
+    /// Merges the ends of two branches by a condition; None if neither has ended.
     fn end_of(&mut self, by: Wire, a: Option<HandlerEnd>, b: Option<HandlerEnd>) -> Option<HandlerEnd> {
         match (a, b) {
             (Some(a), Some(b)) => {
@@ -306,6 +315,7 @@ fn get(values: &[Option<Wire>], value: Value) -> Wire {
     values[usize::from(value.0)].expect("a value is defined before it is used")
 }
 
+/// Whether a gate computes with floats.
 fn is_of_floats(gate: Gate) -> bool {
     matches!(
         gate,

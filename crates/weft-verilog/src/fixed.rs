@@ -19,7 +19,7 @@ struct Fixed {
     power: i32,
 }
 
-/// The same value by integers; None if it is not fixed-point.
+/// Computes the same value by integers; None if it is not fixed-point.
 pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
     match net.gate(wire) {
         Gate::ToInt(a) => {
@@ -56,6 +56,7 @@ pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
     }
 }
 
+/// Converts a float wire to a fixed-point number; None if that would not be exact.
 fn fixed(net: &mut Net, wire: Wire) -> Option<Fixed> {
     match net.gate(wire) {
         Gate::ToFloat(number) if net.range(number).is_within(EXACT) => Some(Fixed { number, power: 0 }),

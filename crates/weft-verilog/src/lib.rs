@@ -60,6 +60,7 @@ impl Default for Widths {
 }
 
 impl Widths {
+    /// Checks that all widths are within their limits.
     fn check(&self) -> Result<(), Unsupported> {
         let Self { time_bits, len_bits, rate_bits, remaining_bits } = *self;
         let are_good = [(time_bits, 63), (len_bits, 32), (rate_bits, 63), (remaining_bits, 63)]

@@ -48,7 +48,7 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
-    /// Its operands.
+    /// Iterates over the operands of the gate.
     pub(crate) fn operands(&self) -> impl Iterator<Item = Wire> + use<> {
         let all = match *self {
             Self::Const(_) | Self::Float(_) | Self::Input(_) => [None; 3],
@@ -71,7 +71,7 @@ impl Gate {
         all.into_iter().flatten()
     }
 
-    /// The interpreter's operation, on the first, second and third value.
+    /// The operation of the interpreter for this gate, on its first, second and third operand.
     fn op(&self) -> Option<Op> {
         let [a, b, c] = [Value(0), Value(1), Value(2)];
         Some(match *self {
@@ -190,6 +190,7 @@ impl Net {
         }
     }
 
+    /// Computes the value of a gate from the values of all wires.
     fn computed(&self, gate: Gate, values: &[u64]) -> u64 {
         let mut taken = [0; 3];
         gate.operands().zip(&mut taken).for_each(|(operand, value)| *value = values[operand.index()]);
@@ -218,7 +219,7 @@ impl Net {
         self.build(Gate::Input(nth), WireType { ty, range })
     }
 
-    /// A gate of the same kind on as many other operands, simplified.
+    /// Adds a gate of the same kind on other operands, simplified.
     pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
             Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
@@ -240,7 +241,7 @@ impl Net {
         }
     }
 
-    /// The result of an operation that is not a load.
+    /// Adds the gates of an operation that is not a load; returns the result.
     pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
         match *op {
             Op::Int(n) => self.int(n),
@@ -263,6 +264,7 @@ impl Net {
         }
     }
 
+    /// Adds an integer operation, simplified where an operand is constant.
     pub(crate) fn binary(&mut self, op: IntOp, a: Wire, b: Wire) -> Wire {
         let (ra, rb) = (self.range(a), self.range(b));
         match (op, ra.only_value(), rb.only_value()) {
@@ -310,12 +312,13 @@ impl Net {
     /// does not change the value.
     pub(crate) fn narrowed(&mut self, wire: Wire, range: Range) -> Wire {
         let is_computed = !matches!(self.gate(wire), Gate::Const(_) | Gate::Input(_) | Gate::Float(_));
-        if is_computed && let Some(range) = self.range(wire).both(range) {
+        if is_computed && let Some(range) = self.range(wire).intersection(range) {
             self.kinds[wire.index()].range = range;
         }
         wire
     }
 
+    /// Adds a comparison, or a constant if the ranges decide it.
     pub(crate) fn compare(&mut self, op: IntCmp, a: Wire, b: Wire) -> Wire {
         match Range::decides(op, self.range(a), self.range(b), a == b) {
             Some(known) => self.bool(known),
@@ -323,12 +326,14 @@ impl Net {
         }
     }
 
+    /// Adds a binary logarithm, rounded down.
     fn log2(&mut self, a: Wire) -> Wire {
         let Range { lo, hi } = self.range(a);
         let log2 = |n: i64| i64::from(n.max(1).ilog2());
         self.plain(Gate::Log2(a), WireType::int(Range { lo: log2(lo), hi: log2(hi) }))
     }
 
+    /// Adds a boolean operation, simplified where an operand is constant or both are equal.
     pub(crate) fn logic(&mut self, op: BoolOp, a: Wire, b: Wire) -> Wire {
         let (known_a, known_b) = (self.range(a).only_value(), self.range(b).only_value());
         match (op, known_a, known_b) {
@@ -348,6 +353,7 @@ impl Net {
         }
     }
 
+    /// Adds a negation; a double one cancels out.
     pub(crate) fn not(&mut self, a: Wire) -> Wire {
         match self.gate(a) {
             Gate::Not(other) => other,
@@ -369,6 +375,7 @@ impl Net {
         self.mux_to(SHARE_DEPTH, by, a, b)
     }
 
+    /// Adds a choice of `a` if `by` is 1 and `b` if it is 0, simplified if possible. `depth` limits the recursion.
     fn mux_to(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Wire {
         match (self.gate(by), self.gate(a), self.gate(b)) {
             (Gate::Const(n), ..) => return if n != 0 { a } else { b },
@@ -435,7 +442,7 @@ impl Net {
         })
     }
 
-    /// One operation in place of two similar ones.
+    /// Adds one operation in place of two similar ones; None if they are not similar.
     fn shared(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         if self.are_alike(a, b) {
             return self.merged(depth, by, a, b);
@@ -471,7 +478,7 @@ impl Net {
         }
     }
 
-    /// The gate that replaces two similar ones.
+    /// Adds the gate that replaces two similar ones; None if they are not similar.
     pub(crate) fn merged(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, x), Gate::Table(other, y)) => {
@@ -511,7 +518,7 @@ impl Net {
         }
     }
 
-    /// Adds a table with these entries.
+    /// Adds a table with these entries, or finds an equal one; returns its index.
     pub(crate) fn add_table(&mut self, entries: Vec<u64>) -> u32 {
         let found = self.tables.iter().position(|known| *known == entries);
         found.unwrap_or_else(|| {
@@ -520,7 +527,7 @@ impl Net {
         }) as u32
     }
 
-    /// The entry of a table.
+    /// Adds a look-up in a table.
     pub(crate) fn look_up(&mut self, table: u32, at: Wire, ty: Ty) -> Wire {
         let Range { lo, hi } = self.range(at);
         if ty == Ty::Float && lo == hi {
@@ -532,7 +539,7 @@ impl Net {
         self.plain(Gate::Table(table, at), WireType { ty, range })
     }
 
-    /// A constant divided by the root of a wire that is not negative.
+    /// Adds a division of a constant by the root of a wire that is not negative.
     pub(crate) fn root(&mut self, over: u64, of: Wire) -> Wire {
         let Range { lo, hi } = self.range(of);
         let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
@@ -542,7 +549,7 @@ impl Net {
         }
     }
 
-    /// A gate as it is, unless it is constant.
+    /// Adds a gate as it is, or its value if it is constant.
     fn plain(&mut self, gate: Gate, kind: WireType) -> Wire {
         let known = |wire: Wire| match self.gate(wire) {
             Gate::Const(n) => Some(n as u64),
@@ -563,6 +570,7 @@ impl Net {
         }
     }
 
+    /// Adds a gate, or finds an equal one.
     fn build(&mut self, gate: Gate, kind: WireType) -> Wire {
         if let Some(wire) = self.built.get(&gate) {
             return *wire;

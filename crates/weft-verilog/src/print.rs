@@ -12,10 +12,10 @@ use weft_core::hash;
 use weft_ir::ir::{BoolOp, IntCmp, IntOp};
 use weft_ir::queue::Verdict;
 
-/// The text of a module.
+/// Prints a circuit as a Verilog module.
 pub(crate) fn module(circuit: &Circuit) -> String {
     let mut text = Text { circuit, net: &circuit.net, out: String::new() };
-    text.head();
+    text.module_header();
     text.registers();
     if let Some(roots) = &circuit.roots {
         text.root_registers(roots);
@@ -43,7 +43,8 @@ impl Text<'_> {
         self.out.push('\n');
     }
 
-    fn head(&mut self) {
+    /// Prints the comment, the module line and the ports.
+    fn module_header(&mut self) {
         let Circuit { name, about, ports, moments, .. } = self.circuit;
         for line in about.lines() {
             self.line(format!("// {line}").trim_end());
@@ -69,12 +70,14 @@ impl Text<'_> {
         self.line(");");
     }
 
+    /// Prints the declarations of the registers.
     fn registers(&mut self) {
         for register in &self.circuit.registers {
             self.line(&format!("  reg [{}:0] {};", register.range.bits() - 1, register.name));
         }
     }
 
+    /// Prints the outputs, the root unit, the updates of the registers and the end of the module.
     fn foot(&mut self) {
         for OutputPort { name, range, wire, .. } in &self.circuit.driven {
             let value = self.fitted(*wire, range.bits());
@@ -147,6 +150,7 @@ impl Text<'_> {
         self.drive(&name, bits, &value);
     }
 
+    /// Prints the declaration of a wire with its value.
     fn drive(&mut self, name: &str, bits: u32, value: &str) {
         let _ = writeln!(self.out, "  wire [{}:0] {name} = {value};", bits - 1);
     }
@@ -155,6 +159,7 @@ impl Text<'_> {
         self.net.range(wire).bits()
     }
 
+    /// The name of a wire: that of its input, or `w` and its number.
     fn name(&self, wire: Wire) -> String {
         match self.net.gate(wire) {
             Gate::Input(nth) => self.circuit.inputs[nth as usize].1.clone(),
@@ -162,7 +167,7 @@ impl Text<'_> {
         }
     }
 
-    /// A wire in this many bits: sign-extended, zero-extended, or cut.
+    /// Formats a wire in this many bits: sign-extended, zero-extended, or cut.
     fn fitted(&self, wire: Wire, bits: u32) -> String {
         match self.net.gate(wire) {
             Gate::Const(n) => return literal(n as u64, bits),
@@ -180,6 +185,7 @@ impl Text<'_> {
         }
     }
 
+    /// Prints an integer operation that drives a wire.
     fn int(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
         let bits = self.bits(wire);
         let name = self.name(wire);
@@ -225,7 +231,7 @@ impl Text<'_> {
         if sum.is_empty() { literal(0, bits) } else { sum }
     }
 
-    /// Shifts in zeros at the top, of all 64 bits if there is a sign.
+    /// Prints a right shift that shifts in zeros at the top, of all 64 bits if there is a sign.
     fn shift_right(&mut self, wire: Wire, a: Wire, b: Wire) {
         let (bits, name) = (self.bits(wire), self.name(wire));
         let full = if self.net.range(a).is_signed() { 64 } else { self.bits(a).max(bits) };
@@ -233,7 +239,7 @@ impl Text<'_> {
         self.drive_part(&name, full, &value, bits);
     }
 
-    /// Drives a wire with the low bits of a wider value.
+    /// Prints a wire with the low bits of a wider value.
     fn drive_part(&mut self, name: &str, full: u32, value: &str, bits: u32) {
         if full == bits {
             return self.drive(name, bits, value);
@@ -242,7 +248,7 @@ impl Text<'_> {
         self.drive(name, bits, &format!("{name}_full[{}:0]", bits - 1));
     }
 
-    /// Division by 0 gives 0; the divider never sees a 0.
+    /// Prints a division. Division by 0 gives 0; the divider never sees a 0.
     fn divide(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
         let (bits, name) = (self.bits(wire), self.name(wire));
         let (ra, rb) = (self.net.range(a), self.net.range(b));
@@ -270,11 +276,13 @@ impl Text<'_> {
         self.drive_part(&name, full, &format!("{is_zero} ? {zero} : {name}_quotient"), bits);
     }
 
+    /// Formats a comparison of a wire with a constant.
     fn compare_with(&self, wire: Wire, n: u64) -> String {
         let bits = self.bits(wire);
         format!("({} == {})", self.fitted(wire, bits), literal(n, bits))
     }
 
+    /// Formats a comparison, in the least width that is exact.
     fn compare(&self, cmp: IntCmp, a: Wire, b: Wire) -> String {
         let (ra, rb) = (self.net.range(a), self.net.range(b));
         let has_sign = ra.is_signed() || rb.is_signed();
@@ -305,6 +313,7 @@ impl Text<'_> {
         value + &literal(0, bits)
     }
 
+    /// Prints a multiplication of the word `mixed` by a constant, folded to 32 bits, that drives a wire.
     fn hash(&mut self, wire: Wire, mixed: &str, by: u64) {
         let name = self.name(wire);
         self.drive(&format!("{name}_mixed"), 64, mixed);
@@ -314,7 +323,7 @@ impl Text<'_> {
         self.drive_part(&name, 32, &folded, self.bits(wire));
     }
 
-    /// The registers of the roots of the current decision, and of the root unit.
+    /// Prints the registers of the roots of the current decision, and of the root unit.
     fn root_registers(&mut self, roots: &Roots) {
         let UnitBits { of, step, product, rest, left } = UnitBits::new(self.net, roots);
         for (name, bits) in [("left", left), ("of", of), ("step", step), ("product", product), ("rest", rest)]
@@ -328,7 +337,7 @@ impl Text<'_> {
         }
     }
 
-    /// The computed step.
+    /// Prints the wire with the step that the root unit has computed.
     fn root(&mut self, wire: Wire, over: u64, of: Wire) {
         let Some(roots) = &self.circuit.roots else { unreachable!("a step is made for roots only") };
         let nth = roots.each.iter().position(|(known, _)| *known == wire).unwrap_or_default();
@@ -403,7 +412,7 @@ impl Text<'_> {
         self.line("    end");
     }
 
-    /// Two bits of the square per clock, the upper ones first.
+    /// Prints the search for the root: two bits of the square per clock, the upper ones first.
     fn root_digits(&mut self, roots: &Roots, step: u32, left: u32) {
         self.line("  reg [1:0] root_digit;");
         self.line("  always @*");
@@ -417,6 +426,7 @@ impl Text<'_> {
         self.line("    endcase");
     }
 
+    /// Prints a table look-up as a case statement.
     fn table(&mut self, wire: Wire, table: u32, at: Wire) {
         let (name, bits, at_bits) = (self.name(wire), self.bits(wire), self.bits(at));
         let address = self.fitted(at, at_bits);
@@ -447,6 +457,7 @@ struct UnitBits {
 }
 
 impl UnitBits {
+    /// Computes the widths of the root unit from the largest operand.
     fn new(net: &Net, roots: &Roots) -> Self {
         let of = roots.each.iter().flat_map(|(wire, _)| net.gate(*wire).operands()).map(|of| net.range(of));
         let most = of.reduce(Range::either).map_or(0, |range| range.hi as u64);
@@ -467,6 +478,7 @@ fn signed_bits(range: Range) -> u32 {
     range.bits() + u32::from(!range.is_signed())
 }
 
+/// Formats a constant of this width in hexadecimal.
 fn literal(word: u64, bits: u32) -> String {
     let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
     format!("{bits}'h{:x}", word & mask)

@@ -21,7 +21,7 @@ impl Range {
         if bits >= 64 { Self::FULL } else { Self { lo: 0, hi: ((1_u64 << bits) - 1) as i64 } }
     }
 
-    /// Signed numbers with this many bits.
+    /// The range of signed numbers with this many bits.
     pub(crate) const fn signed_bits_of(bits: u32) -> Self {
         let hi = ((1_u64 << (bits - 1)) - 1) as i64;
         Self { lo: !hi, hi }
@@ -36,14 +36,14 @@ impl Range {
         self.lo < 0
     }
 
-    /// Its number of bits, at least one.
+    /// The number of bits that hold all values of the range, at least one.
     pub(crate) fn bits(self) -> u32 {
         let magnitude = |n: i64| 64 - (n ^ (n >> 63)).leading_zeros();
         let bits = magnitude(self.lo).max(magnitude(self.hi));
         if self.is_signed() { bits + 1 } else { bits.max(1) }
     }
 
-    /// A word cut to these bits.
+    /// Cuts a word to the bits of the range.
     pub(crate) fn cut(self, word: u64) -> u64 {
         let above = 64 - self.bits();
         if self.is_signed() { (((word << above) as i64) >> above) as u64 } else { word << above >> above }
@@ -63,12 +63,12 @@ impl Range {
     }
 
     /// The intersection; None if empty.
-    pub(crate) fn both(self, other: Self) -> Option<Self> {
+    pub(crate) fn intersection(self, other: Self) -> Option<Self> {
         let both = Self { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) };
         (both.lo <= both.hi).then_some(both)
     }
 
-    /// All words if one of them is beyond 64 bits: then the operation wrapped.
+    /// Makes a range; all words if a bound is beyond 64 bits, because the operation then wraps.
     fn exact(lo: i128, hi: i128) -> Self {
         match (i64::try_from(lo), i64::try_from(hi)) {
             (Ok(lo), Ok(hi)) => Self { lo, hi },
@@ -76,7 +76,7 @@ impl Range {
         }
     }
 
-    /// The range of an operation's result.
+    /// Computes the range of an operation's result.
     pub(crate) fn of(op: IntOp, a: Self, b: Self) -> Self {
         let [alo, ahi, blo, bhi] = [a.lo, a.hi, b.lo, b.hi].map(i128::from);
         let are_natural = a.lo >= 0 && b.lo >= 0;
@@ -118,7 +118,7 @@ impl Range {
         }
     }
 
-    /// Rounds toward zero; division by 0 gives 0.
+    /// Computes the range of a quotient, rounded toward zero; division by 0 gives 0.
     fn of_division(a: Self, b: Self) -> Self {
         let ends = [b.lo, b.hi, -1, 1].into_iter().filter(|by| *by != 0 && b.contains(*by));
         let corners = ends.flat_map(|by| [a.lo, a.hi].map(|of| i128::from(of) / i128::from(by)));
@@ -127,6 +127,7 @@ impl Range {
         Self::exact(lo, hi)
     }
 
+    /// Computes the range of a bitwise operation's result.
     fn of_bits(op: IntOp, a: Self, b: Self) -> Self {
         match (op, a.is_signed(), b.is_signed()) {
             (IntOp::And, false, false) => Self { lo: 0, hi: a.hi.min(b.hi) },
@@ -139,7 +140,7 @@ impl Range {
         }
     }
 
-    /// Shifts in zeros at the top.
+    /// Computes the range of a right shift that shifts in zeros at the top.
     fn of_shift(a: Self, b: Self) -> Self {
         let is_plain = b.is_within(Self::bits_of(6));
         match b.only_value() {
@@ -150,7 +151,7 @@ impl Range {
         }
     }
 
-    /// The result of a comparison, if known; `same` if both are one wire.
+    /// Decides a comparison from the ranges, if possible; `same` says that both operands are one wire.
     pub(crate) fn decides(op: IntCmp, a: Self, b: Self, same: bool) -> Option<bool> {
         let is_less = |a: Self, b: Self| match () {
             () if a.hi < b.lo => Some(true),
@@ -165,7 +166,7 @@ impl Range {
         let have_one_sign = (a.lo >= 0 && b.lo >= 0) || (a.hi < 0 && b.hi < 0);
         match op {
             IntCmp::Eq | IntCmp::Ne => {
-                let is_equal = match a.both(b) {
+                let is_equal = match a.intersection(b) {
                     _ if same => true,
                     None => false,
                     Some(_) if a.only_value().is_some() && a == b => true,

@@ -59,6 +59,7 @@ impl CostlyGate {
         Self { wire: self.wire, path, places: [self.places, other.places].concat() }
     }
 
+    /// Replaces all wires by their copies; None if the wire itself has none.
     fn renamed(self, renamed: &FxHashMap<Wire, Wire>) -> Option<Self> {
         let wire = *renamed.get(&self.wire)?;
         let places = self.places.into_iter().map(|path| rename(path, renamed)).collect();
@@ -130,6 +131,7 @@ impl Shared {
         new
     }
 
+    /// Copies the wires of an old net that are not in `new` yet; `new` must have their operands.
     fn copy(&mut self, old: &Net, wires: &[Wire], new: &mut FxHashMap<Wire, Wire>) {
         for wire in wires {
             if !new.contains_key(wire) {

@@ -80,7 +80,7 @@ struct Lowering {
 }
 
 impl Lowering {
-    /// The same value without a computation on floats.
+    /// Replaces a wire by one with the same value that is computed without floats.
     fn resolve(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
         if let Some(known) = self.resolved.get(&wire) {
             return Ok(*known);
@@ -109,7 +109,7 @@ impl Lowering {
         Ok(resolved)
     }
 
-    /// By integers if that is exact, else by a table.
+    /// Replaces a wire by integer operations if that is exact, else by a table.
     fn counted(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
         match fixed::without_floats(&mut self.net, wire) {
             Some(new) => Ok(new),
@@ -117,6 +117,8 @@ impl Lowering {
         }
     }
 
+    /// Replaces a wire by a table over the leaves that it depends on, or by a root unit. An error if the leaves have
+    /// too many bits.
     fn tabulate(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
         let line = self.line;
         let refused = |reason: String| Unsupported { reason, line };
@@ -140,7 +142,8 @@ impl Lowering {
         Ok(self.net.look_up(table, at, self.net.kind(wire).ty))
     }
 
-    /// A division by a root, if it is one.
+    /// Replaces a division by a square root by the root unit; None if the wire is not one, or the unit would not be
+    /// exact.
     fn by_root(&mut self, wire: Wire) -> Option<Wire> {
         let (over, of) = roots::found(&self.net, wire)?;
         let most = self.net.range(of).hi;
@@ -182,7 +185,7 @@ impl Lowering {
         (0..1 << bits).map(entry).collect()
     }
 
-    /// The concatenated bits of the leaves.
+    /// Concatenates the bits of the leaves to the address of a table.
     fn address(&mut self, leaves: &[Wire]) -> Wire {
         if let [only] = leaves {
             return *only;

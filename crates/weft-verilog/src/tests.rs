@@ -47,7 +47,7 @@ impl State {
             for (at, word) in (0..).zip(words) {
                 let slot = Slot::new(*scope, at);
                 if converter.var(slot).is_none() {
-                    *word = within(rng, converter.holds(slot).1);
+                    *word = within(rng, converter.type_and_range(slot).1);
                 }
             }
         }

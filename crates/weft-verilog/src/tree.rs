@@ -67,6 +67,7 @@ struct Rank {
 }
 
 impl Rank {
+    /// Makes a rank from the range of its wire; `bits` limits it, if given.
     fn new(given: Range, bits: Option<u8>) -> Self {
         let held = bits.map(|bits| Range { lo: 0, hi: (1 << bits) - 1 });
         let held_to = held.filter(|held| !given.is_within(*held)).map(Range::bits);
@@ -77,7 +78,7 @@ impl Rank {
         self.held_to.unwrap_or(self.given.bits())
     }
 
-    /// The rank from the wire `given`.
+    /// Formats the rank computed from the wire `given`.
     fn text(&self) -> String {
         let (bits, sign) = (self.given.bits(), self.given.bits() - 1);
         let Some(held) = self.held_to else {
@@ -113,6 +114,7 @@ struct Tree<'t> {
 }
 
 impl Tree<'_> {
+    /// Lists the ports of the module, without clock and reset.
     fn ports(&self) -> Vec<Port> {
         let place = self.entries.ilog2();
         let port = |name: &str, role, bits| Port { name: name.into(), role, bits, signed: false };
@@ -131,6 +133,7 @@ impl Tree<'_> {
         ports
     }
 
+    /// Prints the module.
     fn text(&self, ports: &[Port]) -> String {
         let (name, bits, entries) = (&self.name, self.rank.bits(), self.entries);
         let mut text = format!("// Which of {entries} ranks of {bits} bits is the first.\nmodule {name} (\n");
@@ -153,7 +156,7 @@ impl Tree<'_> {
         text
     }
 
-    /// The rank of the pushed entry.
+    /// Prints the instance that computes the rank of the pushed entry.
     fn ranked(&self, text: &mut String) {
         let Circuit { name, ports, .. } = self.circuit;
         let _ = writeln!(text, "  wire [{}:0] given;", self.rank.given.bits() - 1);
@@ -167,6 +170,7 @@ impl Tree<'_> {
         let _ = writeln!(text, ");\n  wire [{}:0] rank = {};", self.rank.bits() - 1, self.rank.text());
     }
 
+    /// Prints the registers of the entries and their updates.
     fn entries(&self, text: &mut String) {
         let place = self.entries.ilog2();
         for at in 0..self.entries {

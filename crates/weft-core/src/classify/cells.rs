@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use super::rule_lists::RuleLists;
 
-/// Limits on list entries: per cell and per rule when the cells are filled, and as many again for changes.
-const NOTES_A_CELL: usize = 4;
-const NOTES_A_RULE: usize = 4;
+/// Capacity of `rule_lists`: this many list links per cell, plus this many per rule, when the cells are filled; and as
+/// many again for changes.
+const LINKS_PER_CELL: usize = 4;
+const LINKS_PER_RULE: usize = 4;
 /// A cell with more rules than this is crowded.
 const CROWD: usize = 32;
 /// A cell with more rules than this is not rebuilt on each change.
@@ -16,32 +17,33 @@ const RULES_MAX: usize = 128;
 /// The rules of each cell.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
-    notes: RuleLists,
+    rule_lists: RuleLists,
     /// The cells of nodes below crowded cells. They hold the rules that touch no other cell of this node.
     below: BTreeMap<usize, Self>,
 }
 
 impl Cells {
-    /// Cells for these rules; `rules` yields ids with the cells that they touch. None if there are too many entries.
+    /// Makes the cells for these rules; `rules` yields ids with the cells that they touch. None if there are too
+    /// many list links.
     pub(super) fn of_rules(
         n: usize,
         n_rules: usize,
         mut rules: impl Iterator<Item = (u32, Range<usize>)>,
     ) -> Option<Self> {
-        let room = NOTES_A_CELL * n + NOTES_A_RULE * n_rules;
-        let mut cells = Self { notes: RuleLists::new(n, room), below: BTreeMap::new() };
-        let is_noted = rules.all(|(id, touched)| cells.note(touched, id));
-        cells.notes.make_room(room);
-        is_noted.then_some(cells)
+        let room = LINKS_PER_CELL * n + LINKS_PER_RULE * n_rules;
+        let mut cells = Self { rule_lists: RuleLists::new(n, room), below: BTreeMap::new() };
+        let fits = rules.all(|(id, touched)| cells.add(touched, id));
+        cells.rule_lists.make_room(room);
+        fits.then_some(cells)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.notes.bytes() + self.below.values().map(Self::bytes).sum::<usize>()
+        self.rule_lists.bytes() + self.below.values().map(Self::bytes).sum::<usize>()
     }
 
     /// The crowded cells.
     pub(super) fn crowded(&self) -> Vec<usize> {
-        (0..self.notes.len()).filter(|cell| self.notes.of(*cell).nth(CROWD).is_some()).collect()
+        (0..self.rule_lists.len()).filter(|cell| self.rule_lists.of(*cell).nth(CROWD).is_some()).collect()
     }
 
     /// Moves the `inner` rules of a cell into cells of their own, if `make` can build them.
@@ -51,10 +53,10 @@ impl Cells {
         inner: impl Fn(u32) -> bool,
         make: impl FnOnce(&[u32]) -> Option<Self>,
     ) {
-        let own: Vec<u32> = self.notes.of(cell).filter(|id| inner(*id)).collect();
+        let own: Vec<u32> = self.rule_lists.of(cell).filter(|id| inner(*id)).collect();
         let Some(below) = make(&own) else { return };
         for id in own {
-            self.notes.remove(cell, id);
+            self.rule_lists.remove(cell, id);
         }
         self.below.insert(cell, below);
     }
@@ -70,27 +72,27 @@ impl Cells {
     }
 
     /// Adds a rule to these cells; false if there is no space.
-    pub(super) fn note(&mut self, touched: Range<usize>, id: u32) -> bool {
-        let has_room = self.notes.has_room(touched.len());
+    pub(super) fn add(&mut self, touched: Range<usize>, id: u32) -> bool {
+        let has_room = self.rule_lists.has_room(touched.len());
         if has_room {
-            touched.for_each(|cell| self.notes.add(cell, id));
+            touched.for_each(|cell| self.rule_lists.add(cell, id));
         }
         has_room
     }
 
     /// Removes a rule from these cells; false if it was in none of them.
-    pub(super) fn forget(&mut self, touched: Range<usize>, id: u32) -> bool {
-        touched.filter(|cell| self.notes.remove(*cell, id)).count() > 0
+    pub(super) fn remove(&mut self, touched: Range<usize>, id: u32) -> bool {
+        touched.filter(|cell| self.rule_lists.remove(*cell, id)).count() > 0
     }
 
     /// The first rules of each of these cells.
     pub(super) fn of_all(&self, cells: impl Iterator<Item = usize>) -> Vec<u32> {
-        self.notes.of_all(cells, CROWD)
+        self.rule_lists.of_all(cells, CROWD)
     }
 
     /// The rules of a cell. None if there are too many.
     pub(super) fn of(&self, cell: usize) -> Option<impl Iterator<Item = u32>> {
-        let is_few = self.notes.of(cell).nth(RULES_MAX).is_none();
-        is_few.then(|| self.notes.of(cell))
+        let is_few = self.rule_lists.of(cell).nth(RULES_MAX).is_none();
+        is_few.then(|| self.rule_lists.of(cell))
     }
 }

@@ -153,6 +153,7 @@ impl Structure {
         (best.0, best.1.touches)
     }
 
+    /// The memory of the structure in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Space => 0,
@@ -177,6 +178,7 @@ pub(super) enum Removal {
 }
 
 impl Removal {
+    /// [`Removal::Out`] if the structure has removed the rule, else `other`.
     fn if_out(is_out: bool, other: Self) -> Self {
         if is_out { Self::Out } else { other }
     }
@@ -265,6 +267,7 @@ impl Trees {
         rules > 2 * self.built_of || self.trees.iter().any(Tree::is_worn)
     }
 
+    /// Builds one tree per part. Rules of a part whose tree would be too big go into the tuple space `rest`.
     fn of_parts(context: Context<'_>, parts: &[Vec<Input>]) -> Self {
         let Context { layout, store } = context;
         let built_of = parts.iter().map(Vec::len).sum();
@@ -283,7 +286,7 @@ impl Trees {
         made
     }
 
-    /// The best matching rule if it is better than `best`, otherwise `best`.
+    /// Finds the best matching rule; returns `best` if none is better.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut best = best;
@@ -299,6 +302,7 @@ impl Trees {
         self.trees.iter().map(Tree::depth).max().unwrap_or(1)
     }
 
+    /// Estimates the cost of a look-up: the average over the sampled keys.
     fn cost(&self, context: Context<'_>, samples: &[Words]) -> Cost {
         let mut cost = self.rest.cost(context, samples);
         for tree in &self.trees {
@@ -318,7 +322,7 @@ impl Trees {
 }
 
 impl Space {
-    /// The cost of a look-up.
+    /// Estimates the cost of a look-up: the average over the sampled keys.
     pub(super) fn cost(&self, context: Context<'_>, samples: &[Words]) -> Cost {
         if self.is_empty() || samples.is_empty() {
             return Cost::default();
@@ -342,6 +346,7 @@ pub(super) struct Cost {
     pub(super) touches: f64,
 }
 
+/// Returns the cheaper of the best structure so far and these trees, with its cost.
 fn cheaper(
     best: (Structure, Cost),
     trees: Trees,
@@ -359,12 +364,13 @@ fn has_one_mask(layout: &Layout, store: &RuleStore) -> bool {
     is_all && asked.all(|(care, is_all)| is_all && care == first)
 }
 
-/// Sample keys inside the boxes of rules, spread over all rules.
+/// Draws sample keys inside the boxes of rules, spread over all rules.
 pub(super) fn samples(layout: &Layout, store: &RuleStore) -> Vec<Words> {
     let rules = store.iter().step_by(store.len().div_ceil(SAMPLES).max(1));
     rules.enumerate().map(|(number, rule)| sample(layout, rule, number as u64)).collect()
 }
 
+/// Draws a key that a rule matches; the same `number` gives the same key.
 fn sample(layout: &Layout, rule: StoredRule<'_>, number: u64) -> Words {
     let mut key = Words::default();
     for (at, place) in layout.all_places().enumerate() {
@@ -386,7 +392,7 @@ pub(super) fn narrow<const N: usize>(key: &[u64]) -> &[u64; N] {
     key.first_chunk().expect("a key has the words of its layout")
 }
 
-/// The best rule by a linear search: the reference for tests and benchmarks.
+/// Finds the best rule by a linear search: the reference for tests and benchmarks.
 pub(super) fn linear<const N: usize>(context: Context<'_>, key: &[u64; N]) -> u32 {
     let mut best: Rank = 0;
     for rule in context.store.iter() {

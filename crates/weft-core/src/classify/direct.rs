@@ -71,6 +71,7 @@ impl Direct {
     }
 }
 
+/// The number of array cells that a rule covers.
 fn cells(places: &[KeyBits], rule: &StoredRule<'_>) -> u64 {
     places.iter().map(|place| place.of(rule.hi) - place.of(rule.lo) + 1).product()
 }

@@ -161,6 +161,7 @@ pub fn within(pattern: Pattern, bits: u8, rng: &mut Rng) -> u128 {
     }
 }
 
+/// Draws an item with a probability in proportion to its weight.
 fn weighted<'a, T>(from: &'a [T], weight: impl Fn(&T) -> usize, rng: &mut Rng) -> &'a T {
     let mut at = rng.below(from.iter().map(&weight).sum());
     let is_it = |item: &&T| {
@@ -205,6 +206,7 @@ enum Ports {
 }
 
 impl Shape {
+    /// The profile of a family of rule sets: weights of prefix lengths, port kinds and protocols.
     fn of(family: Family) -> Self {
         use Ports::{Any, High, Known, One, Range};
         match family {
@@ -232,6 +234,7 @@ impl Shape {
         }
     }
 
+    /// Draws the patterns of a rule; addresses are near those of `sites`.
     fn draw(&self, sites: &[u32], rng: &mut Rng) -> Vec<Pattern> {
         let address = |lengths: &[(usize, u8, u8)], rng: &mut Rng| {
             let &(_, from, to) = weighted(lengths, |&(weight, ..)| weight, rng);
@@ -263,6 +266,7 @@ impl Shape {
 /// The ports that most rules name.
 const KNOWN: [u16; 16] = [80, 443, 53, 22, 25, 21, 110, 143, 123, 161, 389, 1521, 3306, 3389, 5060, 8080];
 
+/// Draws a port pattern of this kind.
 fn port(kind: Ports, rng: &mut Rng) -> Pattern {
     match kind {
         Ports::Any => Pattern::Any,

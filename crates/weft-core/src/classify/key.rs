@@ -111,7 +111,7 @@ impl Layout {
         self.places.iter().flat_map(|&(low, high)| [Some(low), high]).flatten()
     }
 
-    /// The compiled form of a rule.
+    /// Compiles a rule to a box and an optional mask. An error if a pattern does not fit its field.
     pub(super) fn compile(&self, rule: &Rule) -> Result<Compiled, Error> {
         if rule.patterns.len() != self.fields.len() {
             return Err(Error::Patterns { expected: self.fields.len(), given: rule.patterns.len() });
@@ -175,6 +175,7 @@ impl Layout {
         (care, is_all)
     }
 
+    /// Writes the value of a field into a key.
     fn set(&self, key: &mut Words, field: usize, value: u128) {
         let (low, high) = self.places[field];
         low.set(key, value as u64 & ones(low.bits));
@@ -201,7 +202,7 @@ pub(super) struct Extra {
     ranges: Vec<(u8, u128, u128)>,
 }
 
-/// Whether a key lies in a box.
+/// Whether a key lies in a box, without a branch per field.
 #[inline(always)]
 pub(super) fn is_within<const N: usize>(key: &[u64; N], lo: &[u64], hi: &[u64], guards: &[u64; N]) -> bool {
     let (lo, hi): (&[u64; N], &[u64; N]) = match (lo.first_chunk(), hi.first_chunk()) {
@@ -231,7 +232,7 @@ struct Span {
 }
 
 impl Span {
-    /// None if the pattern is empty, or has bits outside the field.
+    /// Converts a pattern to an interval and a mask. None if the pattern is empty, or has bits outside the field.
     fn of(pattern: Pattern, bits: u8) -> Option<Self> {
         let all = u128::MAX >> (128 - bits);
         let (lo, hi, mask) = match pattern {
@@ -268,6 +269,7 @@ struct FreeBits {
 }
 
 impl FreeBits {
+    /// Reserves bits for a field part in the first word with space. An error if all words are full.
     fn take(&mut self, bits: u8) -> Result<KeyBits, Error> {
         let width = bits + u8::from(bits < 64);
         let word = self.used.iter().position(|used| used + width <= 64).ok_or(Error::Fields)?;

@@ -86,7 +86,7 @@ impl LinePool {
 /// Minimum number of lines that a trie may add.
 const ROOM_MIN: usize = 256;
 
-/// The size of the piece for this many words, in quarters.
+/// Rounds a number of words up to the size of a piece, in quarters of a line.
 fn quarters(words: usize) -> usize {
     match words.div_ceil(QUARTER) {
         few @ 0..=2 => few.max(1),

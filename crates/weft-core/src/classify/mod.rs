@@ -35,7 +35,7 @@
 //! | `key` | keys as words, rules as boxes |
 //! | `rule_store` | the rules by id, shared with snapshots |
 //! | `space`, `tree`, `trie`, `tries`, `direct`, `vectors` | the structures |
-//! | `line_pool`, `cells`, `floor`, `rule_lists` | the memory of a trie, and its rules by cell |
+//! | `line_pool`, `cells`, `short_prefixes`, `rule_lists` | the memory of a trie, and its rules by cell |
 //! | `choose` | the choice of a structure |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
 
@@ -62,12 +62,12 @@ macro_rules! in_words {
 mod cells;
 mod choose;
 mod direct;
-mod floor;
 pub mod generate;
 mod key;
 mod line_pool;
 mod rule_lists;
 mod rule_store;
+mod short_prefixes;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -599,6 +599,7 @@ impl Classifier {
         Context { layout: &self.layout, store: &self.store }
     }
 
+    /// Finds the best rule for a key, with pending changes; [`NOTHING`] if none matches.
     #[inline(always)]
     fn find<const N: usize>(&self, key: &[u64; N]) -> u32 {
         let context = self.context();
@@ -612,6 +613,7 @@ impl Classifier {
         }
     }
 
+    /// As [`Classifier::find`], for several keys at once; their memory reads overlap.
     #[inline(always)]
     fn find_batch<const N: usize>(&self, keys: &[[u64; N]], found: &mut [u32]) {
         let context = self.context();
@@ -658,6 +660,7 @@ impl Classifier {
         })
     }
 
+    /// Corrects the result of the structure by the pending changes: the best rank, or 0.
     #[inline(always)]
     fn ranked_with_changes<const N: usize>(&self, key: &[u64; N], best: Rank) -> Rank {
         if best == WALL {
@@ -732,6 +735,7 @@ impl Classifier {
         structure.takes_changes().then(|| Arc::make_mut(structure))
     }
 
+    /// The number of changes made so far.
     fn changed(&self) -> u64 {
         self.log_from + self.log.len() as u64
     }
@@ -752,6 +756,7 @@ impl Classifier {
         }
     }
 
+    /// Forgets all pending changes.
     fn clear_delta(&mut self) {
         self.delta = Space::new(&self.layout);
         self.stale = Bits::default();
@@ -779,6 +784,7 @@ impl Bits {
         self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
     }
 
+    /// Adds an id to the set.
     fn set(&mut self, id: u32) {
         let word = id as usize / 64;
         if self.0.len() <= word {

@@ -1,4 +1,4 @@
-//! Short lists of rule ids: one for each cell of a trie, or for each entry of its floor.
+//! Short lists of rule ids: one for each cell of a trie, or for each entry of its short prefixes.
 
 /// No link.
 const END: u32 = u32::MAX;
@@ -39,15 +39,15 @@ impl RuleLists {
     }
 
     /// Whether this many links may be added.
-    pub(super) fn has_room(&self, notes: usize) -> bool {
-        notes <= self.room
+    pub(super) fn has_room(&self, links: usize) -> bool {
+        links <= self.room
     }
 
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&self.heads[..]) + size_of_val(&self.links[..])
     }
 
-    /// The rules of a list, latest first.
+    /// Iterates over the rules of a list, latest first.
     pub(super) fn of(&self, list: usize) -> impl Iterator<Item = u32> {
         let link = |at: u32| self.links.get(at as usize);
         core::iter::successors(link(self.heads[list]), move |before| link(before.next)).map(|link| link.id)

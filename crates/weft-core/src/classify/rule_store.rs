@@ -64,7 +64,7 @@ impl Compiled {
 }
 
 impl StoredRule<'_> {
-    /// The rule without its rank.
+    /// Copies the rule without its rank.
     pub(super) fn to_compiled(self) -> Compiled {
         let words = |from: &[u64]| {
             let mut words = Words::default();
@@ -84,7 +84,7 @@ impl RuleStore {
         self.len
     }
 
-    /// The rule with this id.
+    /// The rule with this id; None if there is none.
     pub(super) fn get(&self, id: u32) -> Option<StoredRule<'_>> {
         let (chunk, at) = split(id);
         let chunk = self.chunks.get(chunk)?.as_deref()?;
@@ -100,7 +100,7 @@ impl RuleStore {
         let words = self.words;
         let chunk = Arc::make_mut(self.chunks[index].get_or_insert_with(|| Arc::new(Chunk::new(words))));
         let rank = rank(priority, id, rule.extra.is_some());
-        let (held, rest) = chunk.rules[place(at, words)].split_first_mut().expect("a rule has a rank");
+        let (held, rest) = chunk.rules[rule_words(at, words)].split_first_mut().expect("a rule has a rank");
         *held = rank;
         let (lo, hi) = rest.split_at_mut(words);
         lo.copy_from_slice(&rule.lo[..words]);
@@ -117,7 +117,7 @@ impl RuleStore {
     pub(super) fn set_priority(&mut self, id: u32, priority: u32) -> Rank {
         let (index, at) = split(id);
         let chunk = Arc::make_mut(self.chunks[index].as_mut().expect("the rule is there"));
-        let held = &mut chunk.rules[place(at, self.words).start];
+        let held = &mut chunk.rules[rule_words(at, self.words).start];
         *held = rank(priority, id, has_extra(*held));
         *held
     }
@@ -130,7 +130,7 @@ impl RuleStore {
             self.chunks[index] = None;
         } else {
             let chunk = Arc::make_mut(shared);
-            chunk.rules[place(at, self.words).start] = 0;
+            chunk.rules[rule_words(at, self.words).start] = 0;
             chunk.extras.remove(&(at as u8));
             chunk.len -= 1;
         }
@@ -145,7 +145,7 @@ impl RuleStore {
 
     /// The memory of the rules in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let of_chunk = size_of::<Chunk>() + place(CHUNK, self.words).start * 8;
+        let of_chunk = size_of::<Chunk>() + rule_words(CHUNK, self.words).start * 8;
         let extras = |chunk: &Arc<Chunk>| chunk.extras.len() * (size_of::<Extra>() + 16);
         let chunks = self.chunks.iter().flatten();
         self.chunks.len() * 8 + chunks.map(|chunk| of_chunk + extras(chunk)).sum::<usize>()
@@ -154,12 +154,13 @@ impl RuleStore {
 
 impl Chunk {
     fn new(words: usize) -> Self {
-        let rules = vec![0; place(CHUNK, words).start].into_boxed_slice();
+        let rules = vec![0; rule_words(CHUNK, words).start].into_boxed_slice();
         Self { rules, extras: BTreeMap::new(), len: 0 }
     }
 
+    /// The rule in slot `at` of the chunk; None if the slot is empty.
     fn rule(&self, at: usize, words: usize) -> Option<StoredRule<'_>> {
-        let (&rank, rest) = self.rules[place(at, words)].split_first()?;
+        let (&rank, rest) = self.rules[rule_words(at, words)].split_first()?;
         if rank == 0 {
             return None;
         }
@@ -170,11 +171,12 @@ impl Chunk {
 }
 
 /// The words of a rule in a chunk.
-fn place(at: usize, words: usize) -> core::ops::Range<usize> {
+fn rule_words(at: usize, words: usize) -> core::ops::Range<usize> {
     let stride = 1 + 2 * words;
     at * stride..(at + 1) * stride
 }
 
+/// Splits an id into the number of its chunk and its slot there.
 fn split(id: u32) -> (usize, usize) {
     (id as usize / CHUNK, id as usize % CHUNK)
 }

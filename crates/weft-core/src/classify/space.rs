@@ -46,7 +46,7 @@ struct Tuple {
     /// Whether a slot is a rank and the masked key; otherwise it is a rank and a box.
     is_plain: bool,
     /// Whether two rules may have the same masked key.
-    has_twins: bool,
+    has_duplicates: bool,
     /// An upper bound of the ranks.
     rank_max: Rank,
     slots: Slots,
@@ -74,7 +74,7 @@ impl Space {
         Self { words: layout.words(), hash: layout.hash, tuples: Vec::new(), rest: Vec::new(), len: 0 }
     }
 
-    /// All rules of a store.
+    /// Builds a tuple space with all rules of a store.
     pub(super) fn of(layout: &Layout, store: &RuleStore) -> Self {
         let mut space = Self::new(layout);
         let mut rules: Vec<StoredRule<'_>> = store.iter().collect();
@@ -107,7 +107,8 @@ impl Space {
         self.rest.len() * 8 + self.tuples.iter().map(|tuple| tuple.bytes()).sum::<usize>()
     }
 
-    /// Inserts a rule that is not there.
+    /// Inserts a rule that is not in the space yet. It goes into a tuple with a mask that other rules share, as long as
+    /// probes stay short.
     pub(super) fn insert(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         self.len += 1;
         let (care, is_all) = layout.common(rule.lo, rule.hi, rule.extra);
@@ -187,17 +188,19 @@ impl Space {
         others.find_map(|(at, tuple)| (is_coarser(&tuple.mask) && has(tuple)).then_some(at))
     }
 
+    /// Inserts a rule, by its rank, into the rules without a tuple.
     fn add_to_rest(&mut self, rank: Rank) {
         let at = self.rest.partition_point(|&other| other > rank);
         self.rest.insert(at, rank);
     }
 
+    /// Removes a rule from those without a tuple; false if it is not there.
     fn remove_from_rest(&mut self, rank: Rank) -> bool {
         let at = self.rest.binary_search_by(|other| rank.cmp(other));
         at.is_ok_and(|at| self.rest.remove(at) == rank)
     }
 
-    /// The best matching rule if it is better than `best`, otherwise `best`.
+    /// Finds the best matching rule; returns `best` if none is better.
     #[inline]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut best = best;
@@ -254,6 +257,7 @@ impl Space {
         (probed, self.rest.partition_point(|&rank| rank > end))
     }
 
+    /// Finds the best rule for a key among the rules without a tuple; returns `best` if none is better.
     fn find_in_rest<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         for &rank in self.rest.iter().take_while(|&&rank| rank > best) {
             let matches = |rule: StoredRule<'_>| {
@@ -267,10 +271,12 @@ impl Space {
         best
     }
 
+    /// Finds the tuple with this mask; None if there is none.
     fn tuple(&self, mask: &Words, is_plain: bool) -> Option<usize> {
         self.tuples.iter().position(|tuple| tuple.is_plain == is_plain && tuple.mask == *mask)
     }
 
+    /// Adds an empty tuple with this mask; returns its index.
     fn add(&mut self, mask: Words, is_plain: bool) -> usize {
         self.tuples.push(Tuple::new(mask, is_plain, self.words, self.hash));
         self.tuples.len() - 1
@@ -283,6 +289,7 @@ impl Space {
         done
     }
 
+    /// Sorts the tuples by their best rank, so that a look-up can stop early.
     fn sort(&mut self) {
         if !self.tuples.is_sorted_by_key(|tuple| core::cmp::Reverse(tuple.rank_max)) {
             self.tuples.sort_by_key(|tuple| core::cmp::Reverse(tuple.rank_max));
@@ -314,7 +321,7 @@ impl<'a> Context<'a> {
 impl Tuple {
     fn new(mask: Words, is_plain: bool, words: usize, hash: HashKey) -> Self {
         let slots = Slots::new(SLOTS_MIN, 1 + if is_plain { words } else { 2 * words }, words, hash);
-        Self { mask, is_plain, has_twins: false, rank_max: 0, slots, old: None, emptied: 0, len: 0 }
+        Self { mask, is_plain, has_duplicates: false, rank_max: 0, slots, old: None, emptied: 0, len: 0 }
     }
 
     fn bytes(&self) -> usize {
@@ -338,7 +345,7 @@ impl Tuple {
     ) -> Rank {
         let find = |slots: &Slots, best, start| {
             if self.is_plain {
-                slots.find_plain(&masked(key, &self.mask), best, start, self.has_twins)
+                slots.find_plain(&masked(key, &self.mask), best, start, self.has_duplicates)
             } else {
                 slots.find_box(context, key, best, start)
             }
@@ -359,8 +366,8 @@ impl Tuple {
         let start = self.slots.start_of(rule.lo, &self.mask);
         let Some(at) = self.slots.free(start, probes_max) else { return false };
         if self.is_plain {
-            let is_twin = |slots: &Slots| slots.has(slots.start_of(rule.lo, &self.mask), rule.lo);
-            self.has_twins |= is_twin(&self.slots) || self.old.as_deref().is_some_and(is_twin);
+            let is_duplicate = |slots: &Slots| slots.has(slots.start_of(rule.lo, &self.mask), rule.lo);
+            self.has_duplicates |= is_duplicate(&self.slots) || self.old.as_deref().is_some_and(is_duplicate);
         }
         let slot = self.slots.slot_mut(at);
         slot[0] = rule.rank;
@@ -373,7 +380,7 @@ impl Tuple {
         true
     }
 
-    /// False if the rule is not there.
+    /// Removes a rule from the tuple; false if it is not there.
     fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
         self.migrate_slots(MOVED_A_CHANGE);
         let (mask, old) = (&self.mask, self.old.as_deref_mut());
@@ -387,7 +394,7 @@ impl Tuple {
         true
     }
 
-    /// False if the rule is not there.
+    /// Changes the rank of a rule from `old` to `rank`; false if it is not there.
     fn rerank(&mut self, old: Rank, lo: &[u64], rank: Rank) -> bool {
         let (mask, slots) = (&self.mask, core::iter::once(&mut self.slots));
         let done = slots.chain(self.old.as_deref_mut()).any(|slots| slots.rerank(old, lo, mask, rank));
@@ -397,6 +404,7 @@ impl Tuple {
         done
     }
 
+    /// Allocates new slots. Later changes move the rules over, some at a time.
     fn resize(&mut self, size: usize) {
         self.migrate_slots(usize::MAX);
         let Slots { stride, key_words, hash, .. } = self.slots;
@@ -464,6 +472,7 @@ impl Slots {
         (self.hash.hash_words(words) >> self.shift) as usize
     }
 
+    /// Probes from slot `start` for the best rule whose box holds the key; returns `best` if none is better.
     #[inline(always)]
     fn find_box<const N: usize>(
         &self,
@@ -490,13 +499,14 @@ impl Slots {
         }
     }
 
+    /// Probes from slot `start` for the best rule with this masked key; returns `best` if none is better.
     #[inline(always)]
     fn find_plain<const N: usize>(
         &self,
         masked: &[u64; N],
         best: Rank,
         start: usize,
-        has_twins: bool,
+        has_duplicates: bool,
     ) -> Rank {
         let (mut best, last) = (best, self.size() - 1);
         let mut at = start;
@@ -508,7 +518,7 @@ impl Slots {
             }
             if slot[1..] == masked[..] {
                 best = best.max(rank);
-                if !has_twins {
+                if !has_duplicates {
                     return best;
                 }
             }
@@ -516,7 +526,7 @@ impl Slots {
         }
     }
 
-    /// The first free slot near a start slot.
+    /// Finds a free slot within `probes_max` probes from a start slot.
     fn free(&self, start: usize, probes_max: usize) -> Option<usize> {
         let last = self.size() - 1;
         let mut probes = (0..self.size().min(probes_max)).map(|probe| (start + probe) & last);
@@ -536,19 +546,21 @@ impl Slots {
         false
     }
 
+    /// Removes a rule; false if it is not there.
     fn remove(&mut self, rank: Rank, lo: &[u64], mask: &Words) -> bool {
         let at = self.position(rank, lo, mask);
         at.into_iter().for_each(|at| self.close_gap(at, mask));
         at.is_some()
     }
 
+    /// Changes the rank of a rule from `old` to `rank`; false if it is not there.
     fn rerank(&mut self, old: Rank, lo: &[u64], mask: &Words, rank: Rank) -> bool {
         let at = self.position(old, lo, mask);
         at.into_iter().for_each(|at| self.slot_mut(at)[0] = rank);
         at.is_some()
     }
 
-    /// The slot of a rule.
+    /// Finds the slot of a rule; None if it is not there.
     fn position(&self, rank: Rank, lo: &[u64], mask: &Words) -> Option<usize> {
         let last = self.size() - 1;
         let mut at = self.start_of(lo, mask);
@@ -577,6 +589,7 @@ impl Slots {
     }
 }
 
+/// The number of tuples up to which a rule gets a tuple with its own mask.
 fn own_tuples_max(layout: &Layout, rule: StoredRule<'_>) -> usize {
     let is_prefix = layout.fields().len() == 1 && rule.extra.is_none();
     if is_prefix { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }

@@ -346,7 +346,7 @@ fn trie_updates_short_prefixes() {
                 table.insert(&all[at]).unwrap();
             }
             assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "{bits} bits, round {round}");
-            assert!(table.trie().is_some_and(|trie| trie.floor().0 > 0));
+            assert!(table.trie().is_some_and(|trie| trie.short_prefixes().0 > 0));
             compare_with_linear(&table, &all, 100, round);
         }
         let (first, rest) = all.split_at(350);
@@ -376,9 +376,9 @@ fn clustered_trie_has_narrow_root() {
     }
 }
 
-/// Rules on the floor may be better than rules in the trie. A change of either would return wrong rules, or lose some.
+/// Short prefixes may be better than rules in the trie. A change of either would return wrong rules, or lose some.
 #[test]
-fn trie_floor_hides_lower_ranks() {
+fn trie_short_prefixes_hide_lower_ranks() {
     for (bits, seed) in [(32, 1), (24, 2), (48, 3), (32, 4), (128, 5), (32, 6)] {
         let field = [FieldSpec::new("dst", bits)];
         let n = [500, 1500][seed as usize % 2];

@@ -80,7 +80,7 @@ pub(super) struct Input {
 pub(super) struct TooBig;
 
 impl Input {
-    /// All rules of a store, best first.
+    /// Copies all rules of a store, best first.
     pub(super) fn all(store: &RuleStore) -> Vec<Self> {
         let mut rules: Vec<Self> = store
             .iter()
@@ -109,7 +109,7 @@ fn node(base: usize, windows: [Window; 2]) -> u64 {
     (base as u64) << 32 | packed[1] << (1 + WINDOW_BITS) | packed[0] << 1 | 1
 }
 
-/// The windows of a node.
+/// Decodes the windows of a node from its entry.
 fn windows_of(entry: u64) -> [Window; 2] {
     [1, 1 + WINDOW_BITS].map(|at| {
         let window = entry >> at;
@@ -117,7 +117,7 @@ fn windows_of(entry: u64) -> [Window; 2] {
     })
 }
 
-/// The index that a node's windows have in a key.
+/// Computes the index that a node's windows have in a key.
 #[inline(always)]
 fn step<const N: usize>(entry: u64, key: &[u64; N]) -> usize {
     let window = |at: u64| {
@@ -164,6 +164,7 @@ impl Tree {
         self.depth
     }
 
+    /// The memory of the tree in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.entries.len() + self.rules.len()) * 8
             + (self.leaves.len() + self.numbers.len()) * 4
@@ -175,7 +176,7 @@ impl Tree {
         self.walls > 0 || self.room < self.room_at_first / 2
     }
 
-    /// The best matching rule if it is better than `best`, otherwise `best`.
+    /// Finds the best matching rule; returns `best` if none is better.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut entry = self.root;
@@ -317,6 +318,7 @@ impl Tree {
         true
     }
 
+    /// The number of a rule in the tree; None if the tree does not have it.
     fn number(&self, id: u32) -> Option<u32> {
         self.numbers.get(id as usize).copied().filter(|number| *number != NO_RULE)
     }
@@ -336,12 +338,14 @@ impl Tree {
         self.rules.len() / self.hides.len().max(1)
     }
 
+    /// The rule numbers of a leaf.
     #[inline(always)]
     fn list(&self, entry: u64) -> &[u32] {
         let (start, len) = ((entry >> 32) as usize, (entry as u32 >> 1) as usize);
         &self.leaves[start..start + len]
     }
 
+    /// Finds the best rule of a leaf for a key; returns `best` if none is better.
     #[inline(always)]
     fn find_in_leaf<const N: usize>(
         &self,
@@ -397,7 +401,7 @@ pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
 /// A part has at least one of this many rules.
 const PART_SHARE: usize = 50;
 
-/// The two fields that separate most rules.
+/// Finds the two fields that separate most rules.
 fn discriminating_fields(places: &[KeyBits], rules: &[Input]) -> Vec<usize> {
     let values = |at: &usize| {
         let mut seen: Vec<(u64, u64)> =
@@ -429,6 +433,7 @@ struct Builder<'a> {
 type Region = Vec<(u64, u64)>;
 
 impl Builder<'_> {
+    /// Builds the tree over all rules; `words` is the number of words of a key. An error if it would be too big.
     fn build(mut self, words: usize) -> Result<Tree, TooBig> {
         let all: Vec<u32> = (0..self.rules.len() as u32).collect();
         let region: Region = self.places.iter().map(|place| (0, ones(place.bits))).collect();
@@ -463,6 +468,8 @@ impl Builder<'_> {
         })
     }
 
+    /// Builds the subtree for these rules in a region, and returns its entry. `budget` limits the list entries that it
+    /// may use.
     fn entry(
         &mut self,
         rules: Vec<u32>,
@@ -500,6 +507,7 @@ impl Builder<'_> {
         Ok(node(base, windows))
     }
 
+    /// Adds a leaf with these rules, or reuses an equal one; returns its entry.
     fn leaf(&mut self, rules: Vec<u32>) -> Result<u64, TooBig> {
         if rules.is_empty() {
             return Ok(0);
@@ -553,12 +561,13 @@ impl Builder<'_> {
         !has_extra(better.rank) && self.places.iter().zip(region).all(holds_place)
     }
 
+    /// The cells of a window that a rule touches in a region.
     fn span(&self, rule: u32, window: Window, region: &Region) -> Cells {
         let rule = &self.rules[rule as usize];
         span(&self.places, (&rule.lo, &rule.hi), window, region)
     }
 
-    /// The windows that separate these rules best, if any are worth their copies.
+    /// Chooses the windows that separate these rules best; None if none is worth its copies.
     fn windows(&self, rules: &[u32], region: &Region, budget: usize) -> Option<[Window; 2]> {
         let sample: Vec<u32> = rules.iter().step_by(rules.len().div_ceil(WEIGHED_MAX)).copied().collect();
         let scale = rules.len() as f64 / sample.len() as f64;
@@ -611,7 +620,7 @@ fn span(places: &[KeyBits], (lo, hi): (&[u64], &[u64]), window: Window, region: 
     Cells { first: (lo & (cells - 1)) as usize, len: more as usize + 1 }
 }
 
-/// The field part that contains a window.
+/// Finds the field part that contains a window.
 fn place_of(places: &[KeyBits], window: Window) -> usize {
     let holds = |place: &KeyBits| {
         place.word == window.word && place.shift <= window.shift && window.shift < place.shift + place.bits
@@ -654,6 +663,7 @@ struct Cells {
 }
 
 impl Cells {
+    /// Iterates over the cells; they wrap around at the end of the window.
     fn cells(self, bits: u8) -> impl Iterator<Item = usize> {
         (0..self.len).map(move |more| (self.first + more) & ((1 << bits) - 1))
     }
@@ -674,7 +684,7 @@ fn overlap(a: Window, b: Window) -> bool {
     a.word == b.word && a.shift < b.shift + b.bits && b.shift < a.shift + a.bits
 }
 
-/// The number of rules in each cell.
+/// Counts the rules in each cell of a window.
 fn counts(spans: &[Cells], bits: u8) -> Vec<u32> {
     let mut counts = vec![0i32; (1 << bits) + 1];
     for span in spans {
@@ -716,6 +726,7 @@ struct Goal {
 }
 
 impl Goal {
+    /// Sets the price of a copied rule from the number of rules and the list entries that may be used.
     fn new(n: usize, budget: usize) -> Self {
         let (n, budget) = (n as f64, budget.max(1) as f64);
         let copies = (budget / n).max(1.05).ln();

@@ -8,18 +8,18 @@
 //!
 //! If the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and a change
 //! rebuilds what is below the cells that it touches. If a crowded cell contains a node, the cells of that node know the
-//! rules. Rules that cover very many cells are not in the trie but on its [`Floor`], which is read where the trie has
-//! nothing.
+//! rules. Rules that cover very many cells are not in the trie but in [`ShortPrefixes`], which a look-up reads where
+//! the trie has nothing.
 
 use core::hint::black_box;
 use core::ops::Range;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::cells::Cells;
-use super::floor::Floor;
 use super::key::{KeyBits, Layout, ones};
 use super::line_pool::{LINE, LINES_MAX, LinePool, QUARTER};
 use super::rule_store::{Rank, RuleStore, StoredRule, id_of};
+use super::short_prefixes::ShortPrefixes;
 use super::space::AHEAD;
 use super::{NOTHING, TRIE_LINES_MAX};
 
@@ -38,7 +38,7 @@ const ROOT_BITS_SPARE_MAX: u8 = 14;
 const NODE_BITS_MAX: u8 = 10;
 /// Maximum number of rules that are compared one by one.
 const FEW: usize = 12;
-/// Maximum number of floor entries whose cells one change rebuilds.
+/// Maximum number of short-prefix entries whose cells one change rebuilds.
 const ENTRIES_MAX: usize = 16;
 
 /// The best rule for each value of a field.
@@ -55,7 +55,7 @@ pub(crate) struct Trie {
     lines: LinePool,
     depth: usize,
     /// The rules for values that the trie does not have.
-    floor: Option<Box<Floor>>,
+    short_prefixes: Option<Box<ShortPrefixes>>,
     /// The data for changes; without it, the trie takes none.
     cells: Option<Cells>,
     /// The positions of the other fields; the rules match all of their values.
@@ -111,17 +111,20 @@ enum Change {
 /// Values of a field of up to 64 or of up to 128 bits.
 trait Number: Copy + Ord + From<u64> {
     fn of(low: u64, high: u64) -> Self;
+    /// The `bits` bits from bit `shift` up.
     fn window(self, shift: u8, bits: u8) -> usize;
+    /// The next value; None after the last.
     fn next(self) -> Option<Self>;
+    /// Adds `cells << shift`.
     fn plus(self, cells: usize, shift: u8) -> Self;
     /// The last value of the block that begins with this one and spans `bits` bits.
     fn last(self, bits: u8) -> Self;
-    /// The upper 32 of the lowest `left` bits, padded with zeros below.
-    fn shown(self, left: u8) -> u32 {
-        self.lifted(left).head()
+    /// Returns the upper 32 of the lowest `left` bits, padded with zeros below.
+    fn top_word(self, left: u8) -> u32 {
+        self.lifted(left).upper_word()
     }
     /// Whether the remaining bits below those are zero.
-    fn is_shown(self, left: u8) -> bool;
+    fn fits_top_word(self, left: u8) -> bool;
     fn wide(self) -> u128;
     /// The value left-aligned from a width of `bits`.
     fn lifted(self, bits: u8) -> Self;
@@ -129,8 +132,8 @@ trait Number: Copy + Ord + From<u64> {
     fn cell(self, down: u32) -> usize;
     /// The rest of a left-aligned value below a node.
     fn below(self, down: u32) -> Self;
-    /// The upper bits of a left-aligned value, as [`Number::shown`].
-    fn head(self) -> u32;
+    /// The upper bits of a left-aligned value, as [`Number::top_word`].
+    fn upper_word(self) -> u32;
 }
 
 impl Number for u64 {
@@ -151,7 +154,7 @@ impl Number for u64 {
     fn last(self, bits: u8) -> Self {
         self | ones(bits)
     }
-    fn is_shown(self, left: u8) -> bool {
+    fn fits_top_word(self, left: u8) -> bool {
         self & ones(left.saturating_sub(32)) == 0
     }
     fn wide(self) -> u128 {
@@ -170,7 +173,7 @@ impl Number for u64 {
         self << (down.wrapping_neg() & 63)
     }
     #[inline(always)]
-    fn head(self) -> u32 {
+    fn upper_word(self) -> u32 {
         (self >> 32) as u32
     }
 }
@@ -193,7 +196,7 @@ impl Number for u128 {
     fn last(self, bits: u8) -> Self {
         self | !(Self::MAX << bits)
     }
-    fn is_shown(self, left: u8) -> bool {
+    fn fits_top_word(self, left: u8) -> bool {
         self & !(Self::MAX << left.saturating_sub(32)) == 0
     }
     fn wide(self) -> u128 {
@@ -214,7 +217,7 @@ impl Number for u128 {
         Self::of(low.below(down), high.below(down) | low >> (down & 63))
     }
     #[inline(always)]
-    fn head(self) -> u32 {
+    fn upper_word(self) -> u32 {
         (self >> 96) as u32
     }
 }
@@ -268,9 +271,9 @@ impl Trie {
             .filter(|rule| kind.is_none_or(|(place, value)| place.of(rule.lo) == value))
             .collect();
         let mut trie = if high.is_some() {
-            Self::over::<u128>(low, high, layout.fields()[field].bits, store, &rules)?
+            Self::build_over::<u128>(low, high, layout.fields()[field].bits, store, &rules)?
         } else {
-            Self::over::<u64>(low, high, layout.fields()[field].bits, store, &rules)?
+            Self::build_over::<u64>(low, high, layout.fields()[field].bits, store, &rules)?
         };
         let is_own = |place: &KeyBits| {
             *place == low || Some(*place) == high || kind.is_some_and(|(kind, _)| kind == *place)
@@ -299,8 +302,8 @@ impl Trie {
     /// Changes the rank of a rule, which keeps the order.
     pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         match self.high {
-            None => self.update_floor::<u64>(rule, rank),
-            Some(_) => self.update_floor::<u128>(rule, rank),
+            None => self.lower_prefix_ranks::<u64>(rule, rank),
+            Some(_) => self.lower_prefix_ranks::<u128>(rule, rank),
         }
     }
 
@@ -319,9 +322,11 @@ impl Trie {
         self.lines.address()
     }
 
-    /// The length of the prefix that indexes the floor (0 without a floor), and the floor's address.
-    pub(crate) fn floor(&self) -> (u8, usize) {
-        self.floor.as_ref().map_or((0, 0), |floor| (floor.bits(), floor.address()))
+    /// The length of the prefix that indexes [`ShortPrefixes`] and the address of its best rules; zeros without it.
+    pub(crate) fn short_prefixes(&self) -> (u8, usize) {
+        self.short_prefixes
+            .as_ref()
+            .map_or((0, 0), |short_prefixes| (short_prefixes.bits(), short_prefixes.address()))
     }
 
     pub(super) fn depth(&self) -> usize {
@@ -330,17 +335,17 @@ impl Trie {
 
     pub(super) fn bytes(&self) -> usize {
         let changing = self.cells.as_ref().map_or(0, Cells::bytes);
-        self.lines.bytes() + self.floor.as_deref().map_or(0, Floor::bytes) + changing
+        self.lines.bytes() + self.short_prefixes.as_deref().map_or(0, ShortPrefixes::bytes) + changing
     }
 
     /// The bytes that look-ups read. Of the root only the entries that separate the intervals count: the others are
     /// rarely read.
     pub(super) fn read_bytes(&self) -> usize {
         self.lines.bytes() - self.spare * size_of::<u32>()
-            + self.floor.as_deref().map_or(0, Floor::read_bytes)
+            + self.short_prefixes.as_deref().map_or(0, ShortPrefixes::read_bytes)
     }
 
-    /// The best rule for a key, or [`NOTHING`].
+    /// Finds the best rule for a key; [`NOTHING`] if none matches.
     #[inline(always)]
     pub(super) fn find(&self, key: &[u64]) -> u32 {
         match self.high {
@@ -353,10 +358,9 @@ impl Trie {
     #[inline(always)]
     pub(super) fn find_batch<const N: usize>(&self, keys: &[[u64; N]], found: &mut [u32]) {
         match self.high {
-            None => self.values_of(keys.iter().map(|key| self.low.of(key)), found),
-            Some(high) => {
-                self.values_of(keys.iter().map(|key| u128::of(self.low.of(key), high.of(key))), found)
-            }
+            None => self.find_batch_in_trie(keys.iter().map(|key| self.low.of(key)), found),
+            Some(high) => self
+                .find_batch_in_trie(keys.iter().map(|key| u128::of(self.low.of(key), high.of(key))), found),
         }
     }
 
@@ -368,43 +372,48 @@ impl Trie {
             (entry, rest) = self.step(entry, rest);
             touched += 1;
         }
-        let floor = self.floor.is_some() && self.value_of(value) == NOTHING;
-        touched + usize::from(entry >> 30 == RUN >> 30) + usize::from(floor)
+        let reads_short_prefixes = self.short_prefixes.is_some() && self.find_in_trie(value) == NOTHING;
+        touched + usize::from(entry >> 30 == RUN >> 30) + usize::from(reads_short_prefixes)
     }
 
+    /// Finds the best rule for a value, in the trie or among the short prefixes.
     #[inline(always)]
     fn best_of<K: Number>(&self, value: K) -> u32 {
-        self.or_floor(self.value_of(value), value)
+        self.or_short_prefix(self.find_in_trie(value), value)
     }
 
-    /// The result of the trie, or that of the floor.
+    /// Returns the rule that the trie found; if it found none, the best short prefix for the value.
     #[inline(always)]
-    fn or_floor<K: Number>(&self, found: u32, value: K) -> u32 {
-        match &self.floor {
-            Some(floor) if found == NOTHING => floor.best(self.entry_of(floor, value)),
+    fn or_short_prefix<K: Number>(&self, found: u32, value: K) -> u32 {
+        match &self.short_prefixes {
+            Some(short_prefixes) if found == NOTHING => {
+                short_prefixes.best(self.entry_of(short_prefixes, value))
+            }
             _ => found,
         }
     }
 
-    /// The floor entry of a value.
+    /// The short-prefix entry of a value.
     #[inline(always)]
-    fn entry_of<K: Number>(&self, floor: &Floor, value: K) -> usize {
-        value.window(self.bits - floor.bits(), floor.bits())
+    fn entry_of<K: Number>(&self, short_prefixes: &ShortPrefixes, value: K) -> usize {
+        value.window(self.bits - short_prefixes.bits(), short_prefixes.bits())
     }
 
+    /// Finds the best rule of the trie for a value, without the short prefixes; [`NOTHING`] if none matches.
     #[inline(always)]
-    fn value_of<K: Number>(&self, value: K) -> u32 {
+    fn find_in_trie<K: Number>(&self, value: K) -> u32 {
         let (mut entry, mut rest) = (self.root, value.lifted(self.bits));
         while entry >> 30 == NODE >> 30 {
             (entry, rest) = self.step(entry, rest);
         }
-        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, rest.head()) }
+        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, rest.upper_word()) }
     }
 
-    /// Moves all values down one level, then those that are not done. It is unpredictable which are done, so they are
-    /// counted without a branch.
+    /// Finds the best rule for each value of a batch, [`NOTHING`] if none matches. Moves all values down one level,
+    /// then the unfinished ones, and so on. Which values are finished is unpredictable, so they are counted without a
+    /// branch.
     #[inline(always)]
-    fn values_of<K: Number>(&self, values: impl Iterator<Item = K>, found: &mut [u32]) {
+    fn find_batch_in_trie<K: Number>(&self, values: impl Iterator<Item = K>, found: &mut [u32]) {
         if self.root >> 30 != NODE >> 30 {
             values.zip(found).for_each(|(value, found)| *found = self.best_of(value));
             return;
@@ -427,26 +436,27 @@ impl Trie {
         let runs = all.filter(|nth| found.get(nth).is_some_and(|entry| entry >> 31 != 0));
         runs.filter(|nth| {
             let ((_, rest), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
-            *entry = self.find_in_run(*entry, rest.head());
+            *entry = self.find_in_run(*entry, rest.upper_word());
             false
         });
-        if let Some(floor) = &self.floor {
+        if let Some(short_prefixes) = &self.short_prefixes {
             let low = all.filter(|nth| found.get(nth) == Some(&NOTHING));
             low.filter(|nth| {
                 let Some(found) = found.get_mut(nth) else { return false };
-                *found = floor.best(self.entry_of(floor, at[nth].0));
+                *found = short_prefixes.best(self.entry_of(short_prefixes, at[nth].0));
                 false
             });
         }
     }
 
-    /// The entry in a node for the rest of a value, left-aligned, and the rest below it.
+    /// Reads the entry in a node for the rest of a value, left-aligned; returns it and the rest below it.
     #[inline(always)]
     fn step<K: Number>(&self, entry: u32, rest: K) -> (u32, K) {
         let down = entry >> 25;
         (self.lines.word((entry as usize & (LINES_MAX - 1)) * LINE + rest.cell(down)), rest.below(down))
     }
 
+    /// Finds the rule of the interval of a run that contains `value`, the upper 32 bits of the rest.
     #[inline(always)]
     fn find_in_run(&self, entry: u32, value: u32) -> u32 {
         let (class, word) = (entry >> 28 & 3, (entry as usize & ((1 << 28) - 1)) * QUARTER);
@@ -465,6 +475,7 @@ impl Trie {
         line[(first * QUARTER + begins + begun.count_ones() as usize) % LINE]
     }
 
+    /// As [`Trie::find_in_run`], for a long run whose first word is at `first`.
     #[cold]
     fn find_in_long_run(&self, first: usize, value: u32) -> u32 {
         let word = |at: usize| self.lines.word(first + at);
@@ -473,7 +484,9 @@ impl Trie {
         word(1 + begins + n)
     }
 
-    fn over<K: Number>(
+    /// Builds a trie over one field, given by the positions of its words in a key; the rules must restrict only that
+    /// field. None if the trie would need too many lines.
+    fn build_over<K: Number>(
         low: KeyBits,
         high: Option<KeyBits>,
         bits: u8,
@@ -485,11 +498,12 @@ impl Trie {
             rules.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
         let all = intervals(&mut spans, K::from(0), u128::MAX >> (128 - bits));
         spans.sort_unstable_by_key(|&(.., rank)| rank);
-        let told_bits = width_for(all.len(), ROOT_BITS_MAX, bits);
-        let root_bits = told_bits.max((told_bits + ROOT_BITS_SPARE).min(ROOT_BITS_SPARE_MAX)).min(bits);
-        let spare = (1 << root_bits) - (1 << told_bits);
+        let interval_bits = width_for(all.len(), ROOT_BITS_MAX, bits);
+        let root_bits =
+            interval_bits.max((interval_bits + ROOT_BITS_SPARE).min(ROOT_BITS_SPARE_MAX)).min(bits);
+        let spare = (1 << root_bits) - (1 << interval_bits);
         let lines = TRIE_LINES_MAX * all.len() + lines_of(spare) / LINE;
-        // Rules on the floor need no intervals of their own.
+        // Short prefixes need no intervals of their own.
         let mut trie = Self {
             low,
             high,
@@ -498,17 +512,17 @@ impl Trie {
             spare: 0,
             lines: LinePool::default(),
             depth: 0,
-            floor: Floor::new(told_bits, root_bits, spans.len()).map(Box::new),
+            short_prefixes: ShortPrefixes::new(interval_bits, root_bits, spans.len()).map(Box::new),
             cells: None,
             others: Vec::new(),
             built_of: 0,
         };
-        let is_on_floor = trie.lay_floor(&spans).is_some_and(|held| {
-            let left = sunk(&all, &held);
+        let has_short_prefixes = trie.build_short_prefixes(&spans).is_some_and(|held| {
+            let left = without_short_prefixes(&all, &held);
             trie.fill(&left, root_bits, lines).is_some() && trie.root == node_entry(1, root_bits)
         });
-        if !is_on_floor {
-            trie.floor = None;
+        if !has_short_prefixes {
+            trie.short_prefixes = None;
             trie.fill(&all, root_bits, lines)?;
         }
         if trie.root >> 30 == NODE >> 30 {
@@ -523,17 +537,17 @@ impl Trie {
         Some(trie)
     }
 
-    /// Puts rules that cover floor entries on the floor, and returns the values that they cover there. None if there is
-    /// no floor, or no space.
-    fn lay_floor<K: Number>(&mut self, spans: &[Span<K>]) -> Option<BTreeMap<u32, Values<K>>> {
+    /// Fills the short prefixes with the rules that cover whole entries, and returns the values that these rules cover
+    /// there, by rule id. None if the trie has no short prefixes, or there is no space.
+    fn build_short_prefixes<K: Number>(&mut self, spans: &[Span<K>]) -> Option<BTreeMap<u32, Values<K>>> {
         let mut held = BTreeMap::new();
-        let mut floor = self.floor.take()?;
-        let (bits, below) = (floor.bits(), self.bits - floor.bits());
+        let mut short_prefixes = self.short_prefixes.take()?;
+        let (bits, below) = (short_prefixes.bits(), self.bits - short_prefixes.bits());
         let begins = |entry: usize| (entry >> bits == 0).then(|| K::from(0).plus(entry, below));
         let mut is_room = true;
         for &(lo, hi, rank) in spans {
-            let RuleCells { floor: entries, cells } = self.parts_on(&floor, lo, hi);
-            is_room &= floor.has_room(entries.len());
+            let RuleCells { short_prefixes: entries, cells } = self.parts_with(&short_prefixes, lo, hi);
+            is_room &= short_prefixes.has_room(entries.len());
             if !is_room {
                 return None;
             }
@@ -541,10 +555,10 @@ impl Trie {
                 held.insert(id_of(rank), (first, begins(entries.end)));
             }
             // The worst rules come first.
-            entries.for_each(|entry| floor.add(entry, rank, |_| None));
-            floor.entries_of(cells).for_each(|entry| floor.lower_least(entry, rank));
+            entries.for_each(|entry| short_prefixes.add(entry, rank, |_| None));
+            short_prefixes.entries_of(cells).for_each(|entry| short_prefixes.lower_least(entry, rank));
         }
-        self.floor = Some(floor);
+        self.short_prefixes = Some(short_prefixes);
         Some(held)
     }
 
@@ -581,7 +595,8 @@ impl Trie {
             let is_inner = |id| span(id).is_some_and(|(lo, hi)| first <= lo && hi <= last);
             cells.part(cell, is_inner, |own| {
                 let touched = |id: &u32| span(*id).map(|(lo, hi)| (*id, below.touched(lo, hi).all()));
-                // A named type: the type of the closure would be recursive.
+                // Collected and boxed: otherwise each recursion would instantiate this function with a new closure
+                // type.
                 let rules: Vec<(u32, Range<usize>)> = own.iter().filter_map(touched).collect();
                 self.cells_of(
                     below,
@@ -604,6 +619,7 @@ impl Trie {
         }
     }
 
+    /// As [`Trie::prefetch`], for one width of values.
     fn prefetch_numbers<K: Number>(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         let Some(cells) = &self.cells else { return };
         let first = |rule: &StoredRule<'_>| {
@@ -618,6 +634,7 @@ impl Trie {
         black_box((words, others.fold(0, |all, rule| all ^ rule.rank ^ rule.hi[0])));
     }
 
+    /// Applies the insertion or removal of a rule; false if the trie cannot take it, so that it must be rebuilt.
     fn change(&mut self, store: &RuleStore, rule: StoredRule<'_>, change: Change) -> bool {
         let is_open = |place: &KeyBits| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
         if rule.extra.is_some() || !self.others.iter().all(is_open) {
@@ -632,7 +649,7 @@ impl Trie {
         done
     }
 
-    /// Applies a change to the floor and to the cells; false if it cannot be applied to all.
+    /// Applies a change to the short prefixes and to the cells; false if it cannot be applied to all.
     fn change_parts<K: Number>(
         &mut self,
         cells: &mut Cells,
@@ -641,8 +658,8 @@ impl Trie {
         change: Change,
     ) -> bool {
         let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
-        self.update_floor::<K>(rule, rule.rank);
-        let mut done = self.change_floor::<K>(cells, parts.floor, store, rule.rank, change);
+        self.lower_prefix_ranks::<K>(rule, rule.rank);
+        let mut done = self.change_short_prefixes::<K>(cells, parts.short_prefixes, store, rule.rank, change);
         for touched in parts.cells.into_iter().filter(|touched| !touched.is_empty()) {
             let above = Some(Vec::new());
             done &= self.change_cells(cells, self.top::<K>(), touched, above, store, rule, change);
@@ -650,21 +667,21 @@ impl Trie {
         done
     }
 
-    /// Tells the floor the rank of a rule of the trie.
-    fn update_floor<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
-        // Without a floor, the root may be no node.
-        if self.floor.is_none() {
+    /// Lowers the rank bounds of the short-prefix entries in which the trie has this rule.
+    fn lower_prefix_ranks<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
+        // Without short prefixes, the root may be no node.
+        if self.short_prefixes.is_none() {
             return;
         }
         let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
-        if let Some(floor) = &mut self.floor {
-            floor.entries_of(cells).for_each(|entry| floor.lower_least(entry, rank));
+        if let Some(short_prefixes) = &mut self.short_prefixes {
+            short_prefixes.entries_of(cells).for_each(|entry| short_prefixes.lower_least(entry, rank));
         }
     }
 
-    /// Applies a change to floor entries, and rebuilds the cells in which it hides or uncovers rules; false if it
-    /// cannot be applied to all.
-    fn change_floor<K: Number>(
+    /// Applies a change to short-prefix entries, and rebuilds the cells in which it hides or uncovers rules; false if
+    /// it cannot be applied to all.
+    fn change_short_prefixes<K: Number>(
         &mut self,
         cells: &Cells,
         entries: Range<usize>,
@@ -672,53 +689,59 @@ impl Trie {
         rank: Rank,
         change: Change,
     ) -> bool {
-        let (Some(floor), false) = (&mut self.floor, entries.is_empty()) else { return true };
+        let (Some(short_prefixes), false) = (&mut self.short_prefixes, entries.is_empty()) else {
+            return true;
+        };
         let (id, rank_of) = (id_of(rank), |id: u32| store.get(id).map(|rule| rule.rank));
         let is_known = match change {
-            Change::Inserted => floor.has_room(entries.len()),
-            Change::Removed => floor.has(entries.start, id),
+            Change::Inserted => short_prefixes.has_room(entries.len()),
+            Change::Removed => short_prefixes.has(entries.start, id),
         };
         if !is_known {
             return false;
         }
         let is_best = |entry: usize| match change {
-            Change::Inserted => rank_of(floor.best(entry)).is_none_or(|best| best < rank),
-            Change::Removed => floor.best(entry) == id,
+            Change::Inserted => rank_of(short_prefixes.best(entry)).is_none_or(|best| best < rank),
+            Change::Removed => short_prefixes.best(entry) == id,
         };
-        let hides = |entry: &usize| floor.may_hide(*entry, rank) && is_best(*entry);
+        let hides = |entry: &usize| short_prefixes.may_hide(*entry, rank) && is_best(*entry);
         let hiding: Vec<usize> = entries.clone().filter(hides).take(ENTRIES_MAX + 1).collect();
-        if hiding.len() > ENTRIES_MAX || entries.clone().any(|entry| floor.is_lost(entry)) {
+        if hiding.len() > ENTRIES_MAX || entries.clone().any(|entry| short_prefixes.is_lost(entry)) {
             if change == Change::Removed {
-                entries.for_each(|entry| floor.lose(entry));
+                entries.for_each(|entry| short_prefixes.mark_lost(entry));
             }
             return false;
         }
         let mut done = true;
         for entry in entries {
             match change {
-                Change::Inserted => floor.add(entry, rank, rank_of),
-                Change::Removed => done &= floor.remove(entry, id, rank_of),
+                Change::Inserted => short_prefixes.add(entry, rank, rank_of),
+                Change::Removed => done &= short_prefixes.remove(entry, id, rank_of),
             }
         }
         for entry in hiding {
             let is_made = self.rebuild_entry::<K>(cells, entry, store).is_some();
-            if let (Some(floor), Change::Removed, false) = (&mut self.floor, change, is_made) {
-                floor.lose_to(entry, id);
+            if let (Some(short_prefixes), Change::Removed, false) =
+                (&mut self.short_prefixes, change, is_made)
+            {
+                short_prefixes.mark_lost_with(entry, id);
             }
             done &= is_made;
         }
         done
     }
 
-    /// Rebuilds the cells of a floor entry. None if that is not possible for all.
+    /// Rebuilds the cells of a short-prefix entry. None if that is not possible for all.
     fn rebuild_entry<K: Number>(&mut self, cells: &Cells, entry: usize, store: &RuleStore) -> Option<()> {
-        let own = self.floor.as_ref()?.cells_of(entry..entry + 1);
+        let own = self.short_prefixes.as_ref()?.cells_of(entry..entry + 1);
         if cells.is_parted(own.clone()) {
             return None;
         }
         own.clone().try_for_each(|cell| self.rebuild_below(cells, self.top::<K>(), cell, &[], store))?;
         let rules = own.filter_map(|cell| cells.of(cell)).flatten();
-        self.floor.as_mut()?.set_least(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
+        self.short_prefixes
+            .as_mut()?
+            .set_least(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
         Some(())
     }
 
@@ -739,8 +762,8 @@ impl Trie {
         let (lo, hi) = (self.number(rule.lo), self.number(rule.hi));
         let is_inner = at.touched(lo, hi).all().len() == 1;
         if is_inner && cells.is_parted(touched.clone()) {
-            above = above.zip(cells.of(cell)).map(|(mut above, noted)| {
-                above.extend(noted);
+            above = above.zip(cells.of(cell)).map(|(mut above, listed)| {
+                above.extend(listed);
                 above
             });
             let Some(below) = cells.below(cell) else { return false };
@@ -748,12 +771,12 @@ impl Trie {
             let touched = at.touched(lo, hi).all();
             return self.change_cells(below, at, touched, above, store, rule, change);
         }
-        let is_noted = match change {
-            Change::Inserted => cells.note(touched.clone(), id),
-            Change::Removed => cells.forget(touched.clone(), id),
+        let is_applied = match change {
+            Change::Inserted => cells.add(touched.clone(), id),
+            Change::Removed => cells.remove(touched.clone(), id),
         };
         let is_parted = cells.is_parted(touched.clone());
-        let Some(above) = above.filter(|_| is_noted && !is_parted) else { return false };
+        let Some(above) = above.filter(|_| is_applied && !is_parted) else { return false };
         touched.into_iter().all(|cell| self.rebuild_below(cells, at, cell, &above, store).is_some())
     }
 
@@ -774,13 +797,13 @@ impl Trie {
         let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
         let mut own = Vec::with_capacity(FEW);
         own.extend(spans.filter(|&(lo, hi, _)| lo <= last && first <= hi));
-        let on_floor = self.on_floor(first)?;
-        own.extend(store.get(on_floor).map(|rule| (first, last, rule.rank)));
+        let short_prefix = self.best_short_prefix(first)?;
+        own.extend(store.get(short_prefix).map(|rule| (first, last, rule.rank)));
         let mut intervals = match own.len() {
             0..=FEW => intervals_of_few(&own, first, last),
             _ => intervals(&mut own, first, last.wide()),
         };
-        for (_, id) in intervals.iter_mut().filter(|(_, id)| *id == on_floor) {
+        for (_, id) in intervals.iter_mut().filter(|(_, id)| *id == short_prefix) {
             *id = NOTHING;
         }
         let lines = core::mem::take(&mut self.lines);
@@ -792,11 +815,11 @@ impl Trie {
         Some(())
     }
 
-    /// The best rule on the floor for a value; None if it is not known.
-    fn on_floor<K: Number>(&self, value: K) -> Option<u32> {
-        let Some(floor) = &self.floor else { return Some(NOTHING) };
-        let entry = self.entry_of(floor, value);
-        (!floor.is_lost(entry)).then(|| floor.best(entry))
+    /// Finds the best short prefix for a value; None if it is not known.
+    fn best_short_prefix<K: Number>(&self, value: K) -> Option<u32> {
+        let Some(short_prefixes) = &self.short_prefixes else { return Some(NOTHING) };
+        let entry = self.entry_of(short_prefixes, value);
+        (!short_prefixes.is_lost(entry)).then(|| short_prefixes.best(entry))
     }
 
     /// Frees the lines of an entry and of everything below it.
@@ -820,27 +843,29 @@ impl Trie {
         Entry { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
     }
 
+    /// Reads the value of the field from the words of a key.
     fn number<K: Number>(&self, words: &[u64]) -> K {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
     }
 
-    /// The floor entries and root cells for a rule with these values.
+    /// Splits a rule with these values into short-prefix entries and root cells.
     fn parts<K: Number>(&self, lo: K, hi: K) -> RuleCells {
-        match &self.floor {
-            Some(floor) => self.parts_on(floor, lo, hi),
-            None => RuleCells { floor: 0..0, cells: [self.top().touched(lo, hi).all(), 0..0] },
+        match &self.short_prefixes {
+            Some(short_prefixes) => self.parts_with(short_prefixes, lo, hi),
+            None => RuleCells { short_prefixes: 0..0, cells: [self.top().touched(lo, hi).all(), 0..0] },
         }
     }
 
-    fn parts_on<K: Number>(&self, floor: &Floor, lo: K, hi: K) -> RuleCells {
+    /// Splits the values of a rule into the short-prefix entries that it covers whole and the other root cells.
+    fn parts_with<K: Number>(&self, short_prefixes: &ShortPrefixes, lo: K, hi: K) -> RuleCells {
         let top = self.top();
-        let entries = Entry { entry: node_entry(0, floor.bits()), ..top };
+        let entries = Entry { entry: node_entry(0, short_prefixes.bits()), ..top };
         let (cells, held) = (top.touched(lo, hi).all(), entries.touched(lo, hi).whole());
         if held.is_empty() {
-            return RuleCells { floor: 0..0, cells: [cells, 0..0] };
+            return RuleCells { short_prefixes: 0..0, cells: [cells, 0..0] };
         }
-        let whole = floor.cells_of(held.clone());
-        RuleCells { floor: held, cells: [cells.start..whole.start, whole.end..cells.end] }
+        let whole = short_prefixes.cells_of(held.clone());
+        RuleCells { short_prefixes: held, cells: [cells.start..whole.start, whole.end..cells.end] }
     }
 }
 
@@ -850,9 +875,9 @@ type Span<K> = (K, K, Rank);
 /// Values from the first to an exclusive end, if there is one.
 type Values<K> = (K, Option<K>);
 
-/// The floor entries that a rule covers, and the other root cells that it touches.
+/// The short-prefix entries that a rule covers, and the other root cells that it touches.
 struct RuleCells {
-    floor: Range<usize>,
+    short_prefixes: Range<usize>,
     cells: [Range<usize>; 2],
 }
 
@@ -903,7 +928,7 @@ impl<K: Number> Entry<K> {
         Self { entry, first: self.first.plus(cell, left), left, depth: self.depth + 1 }
     }
 
-    /// The cells of a node that a range of values touches.
+    /// Finds the cells of a node that a range of values touches.
     fn touched(self, lo: K, hi: K) -> TouchedCells {
         let below = self.left - self.width();
         let [first, last] = [lo, hi].map(|value| value.window(below, self.width()));
@@ -912,7 +937,7 @@ impl<K: Number> Entry<K> {
     }
 }
 
-/// The fields that the rules of a store restrict; None if a rule has a mask.
+/// Finds the fields that the rules of a store restrict; None if a rule has a mask.
 pub(super) fn restricted_fields(layout: &Layout, store: &RuleStore) -> Option<Vec<usize>> {
     let mut asked = vec![false; layout.fields().len()];
     for rule in store.iter() {
@@ -997,8 +1022,11 @@ fn intervals_of_few<K: Number>(spans: &[Span<K>], first: K, last: K) -> Vec<(K, 
     intervals
 }
 
-/// The intervals without the rules that are on the floor, where they are.
-fn sunk<K: Number>(intervals: &[(K, u32)], held: &BTreeMap<u32, Values<K>>) -> Vec<(K, u32)> {
+/// Copies the intervals, with [`NOTHING`] where the best rule is a short prefix that covers whole entries (`held`).
+fn without_short_prefixes<K: Number>(
+    intervals: &[(K, u32)],
+    held: &BTreeMap<u32, Values<K>>,
+) -> Vec<(K, u32)> {
     let mut left: Vec<(K, u32)> = Vec::with_capacity(intervals.len());
     let mut add = |begins: K, ends: Option<K>, id: u32| {
         let is_empty = ends.is_some_and(|ends| ends <= begins);
@@ -1089,7 +1117,7 @@ impl Builder {
     /// A run, if its comparisons separate the intervals; None inside if there is no space for it.
     fn run<K: Number>(&mut self, intervals: &[(K, u32)], left: u8) -> Option<Option<u32>> {
         let begins = &intervals[1..];
-        if !begins.iter().all(|(begins, _)| begins.is_shown(left)) {
+        if !begins.iter().all(|(begins, _)| begins.fits_top_word(left)) {
             return None;
         }
         let n = intervals.len();
@@ -1097,7 +1125,7 @@ impl Builder {
         // Padding never starts an interval, or repeats the last one.
         let more = if class == LONG as usize { 0 } else { (2 << class) - n };
         let count = (class == LONG as usize).then_some(n as u32 - 1);
-        let begins = begins.iter().map(|(begins, _)| begins.shown(left));
+        let begins = begins.iter().map(|(begins, _)| begins.top_word(left));
         let ids = intervals.iter().map(|&(_, id)| id);
         let no_begins = core::iter::repeat_n(u32::MAX, more);
         let no_ids = core::iter::repeat_n(intervals[n - 1].1, more);

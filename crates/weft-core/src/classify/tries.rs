@@ -26,7 +26,8 @@ struct KindTrie {
 
 impl Tries {
     /// Builds tries over the rules of a store. Each rule must restrict one wide field and name one value of a narrow
-    /// field, and nothing else. None otherwise, or if a trie cannot be built ([`Trie::build`]).
+    /// field, and nothing else. Returns None if a rule does not, or if a trie cannot be built
+    /// ([`Trie::build`]).
     pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
         let [first, second] = restricted_fields(layout, store)?[..] else { return None };
         let is_narrow = |field: &usize| layout.fields()[*field].bits <= KIND_BITS_MAX;
@@ -46,7 +47,7 @@ impl Tries {
         Some(Self { kind, tries })
     }
 
-    /// See [`Trie::insert`].
+    /// Inserts a rule into the trie of its kind; false as for [`Trie::insert`], or if there is no such trie.
     pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.insert(store, rule);
@@ -55,7 +56,7 @@ impl Tries {
         })
     }
 
-    /// See [`Trie::remove`].
+    /// Removes a rule from the trie of its kind; false as for [`Trie::remove`], or if there is no such trie.
     pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.remove(store, rule);
@@ -64,14 +65,14 @@ impl Tries {
         })
     }
 
-    /// See [`Trie::rerank`].
+    /// Changes the rank of a rule in the trie of its kind ([`Trie::rerank`]).
     pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         if let Some(of) = self.of_mut(rule) {
             of.trie.rerank(rule, rank);
         }
     }
 
-    /// See [`Trie::prefetch`].
+    /// Reads the memory for changes of these rules, in each trie that two or more of them change.
     pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         for (kind, trie) in self.all() {
             let own: Vec<StoredRule<'_>> =
@@ -87,6 +88,7 @@ impl Tries {
         self.tries.iter().flatten().any(|of| of.trie.is_worn(of.rules))
     }
 
+    /// The number of tries.
     pub(super) fn parts(&self) -> usize {
         self.all().count()
     }
@@ -115,16 +117,19 @@ impl Tries {
         self.trie_of(key).map_or(NOTHING, |trie| trie.find(key))
     }
 
+    /// The trie for the kind of a key; None if no rule has this kind.
     #[inline(always)]
     fn trie_of(&self, key: &[u64]) -> Option<&Trie> {
         self.tries.get(self.kind.of(key) as usize)?.as_ref().map(|of| &of.trie)
     }
 
+    /// The trie for the kind of a rule; None if the rule has no single kind, or there is no such trie.
     fn of_mut(&mut self, rule: StoredRule<'_>) -> Option<&mut KindTrie> {
         let kind = self.kind.of(rule.lo);
         self.tries.get_mut(kind as usize).filter(|_| kind == self.kind.of(rule.hi))?.as_mut()
     }
 
+    /// Iterates over the kinds that have a trie, with their tries.
     fn all(&self) -> impl Iterator<Item = (u64, &Trie)> {
         (0..).zip(&self.tries).filter_map(|(kind, of)| of.as_ref().map(|of| (kind, &of.trie)))
     }

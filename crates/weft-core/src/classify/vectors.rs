@@ -129,7 +129,7 @@ impl Vectors {
         self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.linear.len()) * 8
     }
 
-    /// The rank of the best rule for a key, or 0.
+    /// Finds the best rule for a key; returns its rank, or 0.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, key: &[u64; N]) -> Rank {
         match self.words {
@@ -140,6 +140,7 @@ impl Vectors {
         }
     }
 
+    /// Finds the best rule for a key with `N` words, by sets of `W` words; 0 if none matches.
     #[inline(always)]
     fn first<const N: usize, const W: usize>(&self, key: &[u64; N]) -> Rank {
         let Some(mut left) = self.all.first_chunk::<W>().copied() else { return 0 };
@@ -242,7 +243,7 @@ fn flip(set: &mut [u64], rule: usize) {
     set[rule / 64] ^= 1 << (rule % 64);
 }
 
-/// The chunks of a field part.
+/// Splits a field part into chunks of about the same width.
 fn chunks(place: KeyBits) -> impl Iterator<Item = KeyBits> {
     let n = if place.bits <= WHOLE_MAX { 1 } else { place.bits.div_ceil(CHUNK_MAX) };
     let wide = place.bits.div_ceil(n);
@@ -252,7 +253,7 @@ fn chunks(place: KeyBits) -> impl Iterator<Item = KeyBits> {
     })
 }
 
-/// See [`Vectors::linear`].
+/// Builds [`Vectors::linear`]. Empty if there are too many rules, or a rule is not a masked comparison.
 fn linear(layout: &Layout, rules: &[Input]) -> Vec<u64> {
     let are_blocks = |rule: &Input| layout.all_places().all(|place| is_block(place, rule));
     if rules.len() > LINEAR_MAX || !rules.iter().all(are_blocks) {

@@ -70,7 +70,7 @@ struct Fragment<'w> {
 }
 
 impl<'f> Packet<'f> {
-    /// The packet of a frame, if it may be fragmented.
+    /// Reads the packet of a frame; None if it may not be fragmented.
     fn of(frame: &'f [u8], network: usize) -> Option<Self> {
         let packet = IpPacket::new(frame.get(network..)?).filter(|packet| packet.is_complete())?;
         let (header, at) = (packet.header(), packet.fragment_word()?);
@@ -82,7 +82,7 @@ impl<'f> Packet<'f> {
         self.header.len() + self.payload.len() > to
     }
 
-    /// Its fragments of at most this length; None if that is too short.
+    /// Splits the packet into fragments of at most this length; None if that is too short.
     fn parts(&self, to: usize) -> Option<Vec<Fragment<'_>>> {
         let (mut parts, mut rest, mut done) = (Vec::new(), self.payload, 0_u16);
         while !rest.is_empty() {
@@ -123,7 +123,7 @@ impl Fragment<'_> {
     }
 }
 
-/// The header with only the options that all fragments copy.
+/// Copies the header with only the options that all fragments have.
 fn of_all_fragments(header: &[u8]) -> Vec<u8> {
     let mut later = header[..HEADER_BYTES].to_vec();
     let mut rest = &header[HEADER_BYTES..];

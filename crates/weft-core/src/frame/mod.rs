@@ -193,6 +193,7 @@ impl Pool {
         Self::with_large_bytes(config, CAPTURE_BYTES)
     }
 
+    /// Makes a pool whose large buffers have `large_bytes` bytes.
     fn with_large_bytes(config: PoolConfig, large_bytes: usize) -> Self {
         let bytes = config.small as usize * SMALL_BYTES + config.large as usize * large_bytes;
         assert!(bytes <= POOL_BYTES_MAX, "the configuration limits the size of a pool");
@@ -463,7 +464,7 @@ impl Pool {
         Some(new)
     }
 
-    /// The memory of a buffer.
+    /// The range of a buffer in the memory of the pool.
     #[inline]
     fn buffer(&self, buffer: u32) -> Range<usize> {
         let (buffer, small) = (buffer as usize, self.config.small as usize);
@@ -479,6 +480,7 @@ impl Pool {
         }
     }
 
+    /// The range of a frame's bytes in its buffer.
     #[inline]
     fn range(frame: &Frame) -> Range<usize> {
         frame.start as usize..(frame.start + frame.length) as usize

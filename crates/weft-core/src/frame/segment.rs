@@ -68,6 +68,7 @@ pub fn ip_at(frame: &[u8], is_ip: bool) -> Option<usize> {
     is_said.then_some(at)
 }
 
+/// The offset of the IP header behind a PPPoE session header at `at`; None for anything else.
 #[cold]
 fn ip_in_session(frame: &[u8], at: usize) -> Option<usize> {
     let header: &[u8; PPPOE_BYTES] = frame.get(at..)?.first_chunk()?;
@@ -158,6 +159,8 @@ impl Pool {
 }
 
 impl SegmentPlan {
+    /// Locates the headers of a frame with segmentation offload. None if the frame does not fit its offload
+    /// description.
     pub(super) fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
         let gso = offload.gso.filter(|gso| gso.size > 0)?;
         // The kernel sets both or neither.
@@ -218,6 +221,7 @@ impl SegmentPlan {
         }
     }
 
+    /// Sets the length, identification and checksum of the IPv4 header of the segment with this number.
     fn fix_ipv4(&self, bytes: &mut [u8], number: usize) {
         let length = bytes.len() - self.network;
         put(bytes, self.network + 2, length as u16);
@@ -234,6 +238,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
+/// Writes a big-endian number of 16 bits.
 pub(super) fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }

@@ -1,4 +1,4 @@
-//! Changes of rows while a matcher is in use.
+//! Changes a matcher while it is in use: inserts, removes and reorders rows.
 
 use super::order::{Order, Rank};
 use super::{Cell, Codec, MatchSpec, MatchedRow, Matcher, TooManyRows, cell, found};
@@ -97,7 +97,7 @@ impl Matcher {
         if self.classifier.trie().is_some() {
             self.refresh_jit_view();
         }
-        self.refresh_is_far();
+        self.refresh_exceeds_cache();
     }
 
     /// The same matcher over another table with the same rows; `same` maps a row to the row there. The two share the
@@ -153,13 +153,13 @@ impl Matcher {
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         self.classifier.adopt(built)?;
         self.refresh_jit_view();
-        self.refresh_is_far();
+        self.refresh_exceeds_cache();
         Ok(())
     }
 }
 
 impl Changes {
-    /// For sorted rows; also returns their labels.
+    /// Makes the data for changes from sorted rows; also returns the labels of the rows.
     pub(super) fn of(
         spec: &MatchSpec,
         table: &Table,
@@ -180,6 +180,7 @@ impl Changes {
         self.free.extend(self.order.remove(&rank));
     }
 
+    /// Computes the rank of a row in the order of the match.
     fn rank(&self, table: &Table, columns: &[super::Column], row: Row) -> Rank {
         let (_, by_ty) = columns[usize::from(self.spec.by)];
         let cell = |column: u16| cell(table, row, columns[usize::from(column)]);
@@ -187,7 +188,7 @@ impl Changes {
     }
 }
 
-/// The patterns of a row for all fields; None if no tuple can match.
+/// Computes the patterns of a row for all fields; None if no tuple can match.
 pub(super) fn patterns(
     codecs: &[Codec],
     row: Row,

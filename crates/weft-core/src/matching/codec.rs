@@ -66,7 +66,7 @@ pub(super) fn ordered(word: u64, ty: Type) -> u64 {
     if ty.is_signed() { word ^ 1 << 63 } else { word }
 }
 
-/// The fields of a part at maximum width.
+/// Makes the fields of a part at maximum width.
 pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
     match (part.test, part.ty.repr()) {
         (Test::Within(_), _) => long(name),
@@ -75,10 +75,12 @@ pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
     }
 }
 
+/// The two fields of an address or network of either family: its value and its length.
 fn long(name: &str) -> Vec<FieldSpec> {
     vec![FieldSpec::new(name, 128), FieldSpec::new(format!("{name} length"), LENGTH_BITS)]
 }
 
+/// The number of bits of a type's word.
 fn type_bits(ty: Type) -> u8 {
     match ty {
         Type::Bool => 1,
@@ -91,7 +93,7 @@ fn bits_of(value: u64) -> u8 {
     64 - value.leading_zeros() as u8
 }
 
-/// The width with spare bits for a needed width.
+/// Adds spare bits to a needed width.
 fn roomy(needed: u8) -> u8 {
     let roomy = needed + SPARE_BITS;
     if needed <= WHOLE_BITS { roomy.min(WHOLE_BITS) } else { roomy }
@@ -102,7 +104,7 @@ fn all_ones(bits: u8) -> u64 {
 }
 
 impl Codec {
-    /// The encoding for the values of these rows, with spare bits.
+    /// Chooses the encoding for the values of these rows, with spare bits.
     pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>, hash: HashKey) -> Self {
         let (kind, fields) = match (part.test, part.ty.repr()) {
             (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
@@ -117,13 +119,13 @@ impl Codec {
     }
 
     /// Sets the positions of its fields, starting with field number `first`.
-    pub(super) fn place(&mut self, layout: &Layout, first: usize) {
+    pub(super) fn set_places(&mut self, layout: &Layout, first: usize) {
         let (low, high) = layout.places(first);
         let second = (self.fields.len() > 1).then(|| layout.places(first + 1).0);
         self.places = [Some(low), high, second];
     }
 
-    /// The patterns of a row for each field; None if no value can match.
+    /// Computes the patterns of a row for each field; None if no value can match.
     pub(super) fn patterns(&self, row: Row, cell: Cells<'_>) -> Option<Vec<Pattern>> {
         if self.part.wildcard.is_some_and(|column| cell(row, column) == Cell::Null) {
             return Some(vec![Pattern::Any; self.fields.len()]);
@@ -205,6 +207,8 @@ impl Codec {
         }
     }
 
+    /// The patterns that match the addresses of a network, stored as an address and a prefix length. None if the
+    /// network is malformed.
     fn network(&self, net: &[u8]) -> Option<Vec<Pattern>> {
         let (&len, address) = net.split_last()?;
         if usize::from(len) > address.len() * 8 {
@@ -218,6 +222,7 @@ impl Codec {
         })
     }
 
+    /// Shifts a number so that unsigned order is its order; other words stay as they are.
     fn biased(&self, word: u64) -> u64 {
         match self.kind {
             Kind::Number { bias, .. } => word.wrapping_add(bias),
@@ -225,7 +230,7 @@ impl Codec {
         }
     }
 
-    /// Packs a value into a key.
+    /// Packs a value into a key whose bits for it are zero.
     #[inline(always)]
     pub(super) fn pack(&self, key: Key<'_>, words: &mut [u64; WORDS_MAX]) {
         let [low, high, second] = self.places;
@@ -253,6 +258,7 @@ impl Codec {
     }
 }
 
+/// Sets the bits of `place`, which are zero, to a value; does nothing without a place.
 #[inline(always)]
 fn set(place: Option<KeyBits>, value: u64, words: &mut [u64; WORDS_MAX]) {
     if let Some(KeyBits { word, shift, .. }) = place {
@@ -272,7 +278,7 @@ fn long_address(bytes: &[u8]) -> (u128, Option<u128>) {
     }
 }
 
-/// Addresses of 4 bytes only, if no row has a longer one.
+/// Chooses the encoding of addresses: of 4 bytes only, if no row has a longer one.
 fn addresses(name: &str, rows: &[Row], cell: &dyn Fn(Row) -> Cell) -> (Kind, Vec<FieldSpec>) {
     if rows.iter().all(|row| is_short(&cell(*row))) {
         return (Kind::Short, vec![FieldSpec::new(name, SHORT_BITS + 1)]);
@@ -331,6 +337,7 @@ pub(super) struct Interned {
 }
 
 impl Interned {
+    /// Interns the distinct byte strings of these cells, in sorted order.
     fn new(cells: impl Iterator<Item = Cell>, hash: HashKey) -> Self {
         let mut all: Vec<Vec<u8>> = cells
             .filter_map(|cell| match cell {
@@ -369,17 +376,20 @@ impl Interned {
         true
     }
 
+    /// Interns a byte string under the next number.
     fn add(&mut self, bytes: &[u8]) {
         self.spans.push((self.bytes.len() as u32, bytes.len() as u32));
         self.bytes.extend_from_slice(bytes);
         self.enter(bytes, self.spans.len() as u32);
     }
 
+    /// Writes a number to the first free slot for these bytes.
     fn enter(&mut self, bytes: &[u8], number: u32) {
         let free = self.probes(bytes).find(|&slot| self.slots[slot] == 0);
         self.slots[free.expect("more than half of the slots are free")] = number;
     }
 
+    /// Iterates over the slots in which these bytes may be, from their home on.
     fn probes(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {
         let (mask, home) = (self.slots.len() - 1, self.hash.hash_bytes(bytes) as usize);
         (0..=mask).map(move |step| home.wrapping_add(step) & mask)

@@ -32,9 +32,9 @@
 //!    have `(2 << class) - 1` words, in ascending order, at which all intervals but the first begin. The entries of the
 //!    intervals follow. The compared value is the upper 32 of the remaining bits, padded with zeros below.
 //! 3. Every other entry is [`NOTHING`] or the index of two words at the address in [`MATCHER_ROWS`]: the row and the
-//!    address of its first group. If it is [`NOTHING`] and the trie has a floor, the first [`TrieField::floor_bits`]
-//!    bits of the field select a 32-bit word at the address in [`MATCHER_FLOOR`]. That word is such an index or
-//!    [`NOTHING`].
+//!    address of its first group. If it is [`NOTHING`] and the trie has short prefixes, the first
+//!    [`TrieField::short_prefix_bits`] bits of the field select a 32-bit word at the address in
+//!    [`MATCHER_SHORT_PREFIXES`]. That word is such an index or [`NOTHING`].
 //!
 //! The layout does not change until the matcher does. Two hashes tell compiled code whether the current matcher still
 //! fits: [`Matcher::packing_hash`] for the key that it makes, and [`Matcher::lookup_hash`] for the look-up. If neither
@@ -62,8 +62,8 @@ pub const MATCHER_LINEAR: usize = offset_of!(Matcher, jit.linear_address);
 pub const MATCHER_LINES: usize = offset_of!(Matcher, jit.lines_address);
 /// Of a matcher: the entry of the root of the trie.
 pub const MATCHER_ROOT: usize = offset_of!(Matcher, jit.root);
-/// Of a matcher: the address of the floor of the trie.
-pub const MATCHER_FLOOR: usize = offset_of!(Matcher, jit.floor_address);
+/// Of a matcher: the address of the short prefixes of the trie.
+pub const MATCHER_SHORT_PREFIXES: usize = offset_of!(Matcher, jit.short_prefixes_address);
 /// Of a matcher: the address of the rows, by the index that the trie gives.
 pub const MATCHER_ROWS: usize = offset_of!(Matcher, jit.rows_address);
 /// Of a matcher: [`Matcher::packing_hash`].
@@ -85,7 +85,7 @@ pub(super) struct JitView {
     linear_address: usize,
     lines_address: usize,
     root: u64,
-    floor_address: usize,
+    short_prefixes_address: usize,
     rows_address: usize,
     /// The row of each bit. Clones of a matcher share it, so that the address holds for all of them.
     bits: Arc<[MatchedRow]>,
@@ -111,7 +111,7 @@ impl Default for JitView {
             linear_address: 0,
             lines_address: 0,
             root: 0,
-            floor_address: 0,
+            short_prefixes_address: 0,
             rows_address: 0,
             bits: Arc::default(),
         }
@@ -192,8 +192,8 @@ pub struct TrieField {
     pub place: KeyBits,
     /// The number of bits, 1 to 64.
     pub bits: u8,
-    /// The number of upper bits that index the trie's floor; 0 if it has none.
-    pub floor_bits: u8,
+    /// The number of upper bits that index the trie's short prefixes; 0 if it has none.
+    pub short_prefix_bits: u8,
 }
 
 /// Some bits of one part of the key.
@@ -243,7 +243,7 @@ impl Matcher {
         }
         let trie = self.classifier.trie()?;
         let (place, bits, _) = trie.root_field()?;
-        Some(LookupMethod::Trie(TrieField { place, bits, floor_bits: trie.floor().0 }))
+        Some(LookupMethod::Trie(TrieField { place, bits, short_prefix_bits: trie.short_prefixes().0 }))
     }
 
     /// A hash of how the key is made. Code that makes keys for one matcher serves all matchers with the same hash.
@@ -278,12 +278,13 @@ impl Matcher {
         {
             jit.root = root.into();
             jit.lines_address = trie.address();
-            (_, jit.floor_address) = trie.floor();
+            (_, jit.short_prefixes_address) = trie.short_prefixes();
             jit.rows_address = self.rows.as_ptr().expose_provenance();
         }
         self.jit = jit;
     }
 
+    /// Hashes all that compiled code knows about the packing of keys.
     fn hash_of_packing(&self) -> u64 {
         let mut hash = hash::hash_word(self.key_words() as u64);
         let mut add = |word: u64| hash = hash::mix(hash, word);
@@ -302,6 +303,7 @@ impl Matcher {
 }
 
 impl LookupMethod {
+    /// Hashes all that compiled code knows about the look-up.
     fn hash(&self, packing_hash: u64) -> u64 {
         let hash = match self {
             Self::Linear(LinearScan { rows, none }) => {
@@ -312,8 +314,8 @@ impl LookupMethod {
                     chunks.iter().map(|chunk| hash_of_bits(chunk.place) | u64::from(chunk.classes) << 32);
                 chunks.fold(hash::mix(packing_hash, *words as u64), hash::mix)
             }
-            Self::Trie(TrieField { place, bits, floor_bits }) => {
-                let bits = u64::from(*bits) | u64::from(*floor_bits) << 8 | 1 << 32;
+            Self::Trie(TrieField { place, bits, short_prefix_bits }) => {
+                let bits = u64::from(*bits) | u64::from(*short_prefix_bits) << 8 | 1 << 32;
                 hash::mix(hash::mix(packing_hash, bits), hash_of_bits(*place))
             }
         };
@@ -322,6 +324,7 @@ impl LookupMethod {
     }
 }
 
+/// Packs a position of bits into a word, for hashing.
 fn hash_of_bits(place: KeyBits) -> u64 {
     u64::from(place.word) | u64::from(place.shift) << 8 | u64::from(place.bits) << 16
 }

@@ -21,7 +21,7 @@ use crate::classify::{
     Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
 };
 use crate::hash::HashKey;
-use crate::prefetch::FAR_BYTES;
+use crate::prefetch::CORE_CACHE_BYTES;
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
@@ -168,7 +168,7 @@ pub struct Matcher {
     /// None if the matcher takes no changes; the best row is then the first.
     changes: Option<Box<Changes>>,
     jit: JitView,
-    is_far: bool,
+    exceeds_cache: bool,
 }
 
 /// The result of a match: a row and its address.
@@ -195,6 +195,8 @@ impl Matcher {
         Self::build(spec, table, false)
     }
 
+    /// Builds a matcher over the rows of a table; `is_changeable` leaves space for changes. An error if there are too
+    /// many rows.
     fn build(spec: &MatchSpec, table: &Arc<Table>, is_changeable: bool) -> Result<Self, TooManyRows> {
         let mut rows = sorted(spec, table);
         if rows.len() >= RULES_MAX as usize {
@@ -213,7 +215,7 @@ impl Matcher {
         let layout = Layout::new(&fields, hash).expect("narrower fields fit where the widest do");
         let mut first = 0;
         for codec in &mut codecs {
-            codec.place(&layout, first);
+            codec.set_places(&layout, first);
             first += codec.fields.len();
         }
         let (mut changes, labels) = match is_changeable {
@@ -241,9 +243,10 @@ impl Matcher {
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
         let jit = JitView::default();
-        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, jit, is_far: false };
+        let mut matcher =
+            Self { table, columns, codecs, classifier, rows, changes, jit, exceeds_cache: false };
         matcher.refresh_jit_view();
-        matcher.refresh_is_far();
+        matcher.refresh_exceeds_cache();
         Ok(matcher)
     }
 
@@ -288,14 +291,15 @@ impl Matcher {
         }
     }
 
-    /// Whether a match may read from more than [`FAR_BYTES`], without the rows.
+    /// Whether a match may read from more than [`CORE_CACHE_BYTES`], without the rows.
     #[inline(always)]
     pub fn is_far(&self) -> bool {
-        self.is_far
+        self.exceeds_cache
     }
 
-    fn refresh_is_far(&mut self) {
-        self.is_far = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
+    /// Computes again whether look-ups may read more than a core's cache holds.
+    fn refresh_exceeds_cache(&mut self) {
+        self.exceeds_cache = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > CORE_CACHE_BYTES;
     }
 
     /// Packs the value of one part into a key whose bits for it are zero.
@@ -312,13 +316,13 @@ impl Matcher {
     }
 }
 
-/// A row with its address.
+/// Pairs a row with its address.
 fn found(table: &Table, row: Row) -> MatchedRow {
     let address = if row.is_none() { 0 } else { table.row_address(row, 0) };
     MatchedRow { row, address }
 }
 
-/// All rows, best first.
+/// Lists all rows, best first.
 fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let columns: Vec<(ColumnRef, Type)> = table.columns().map(|(column, at)| (at, column.ty)).collect();
     let n_keys = table.spec().key.len();
@@ -353,6 +357,7 @@ fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
+/// Reads a column of a row.
 fn cell(table: &Table, row: Row, (at, ty): Column) -> Cell {
     if table.is_null(row, at) {
         return Cell::Null;

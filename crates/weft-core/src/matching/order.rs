@@ -78,6 +78,7 @@ pub(super) struct Labelled {
 }
 
 impl Rank {
+    /// Computes the rank of a row from its cells: by the `BY` column, NULL last, and then by the key.
     pub(super) fn of(spec: &MatchSpec, table: &TableSpec, by_ty: Type, cell: &dyn Fn(u16) -> Cell) -> Self {
         let (is_null, by) = match cell(spec.by) {
             Cell::Word(word) if spec.descending => (false, !codec::ordered(word, by_ty)),
@@ -110,7 +111,7 @@ impl Rank {
 }
 
 impl Order {
-    /// An empty order.
+    /// Makes an empty order, with ranks as short as the column and key types allow.
     pub(super) fn new(spec: &MatchSpec, table: &TableSpec, by_ty: Type) -> Self {
         let is_32 = |ty: Type| matches!(ty, Type::Bool | Type::Int(..=32) | Type::Uint(..=32));
         // One bit remains for NULL.
@@ -164,7 +165,7 @@ impl Order {
     }
 }
 
-/// The label of a row whose rank is its label.
+/// The label of a row in an order whose ranks serve as labels.
 fn direct(rank: &Rank, descending: bool, ty: Type) -> u32 {
     let by = if descending { !rank.by } else { rank.by };
     let by = in_32_bits(by, ty);
@@ -179,7 +180,7 @@ fn narrow(rank: &Rank, by: Type, key: Type) -> u64 {
     u64::from(by) << 32 | u64::from(in_32_bits(rank.word, key))
 }
 
-/// A number of up to 32 bits from [`codec::ordered`], as 32 bits.
+/// Narrows a number of up to 32 bits from [`codec::ordered`] to 32 bits.
 fn in_32_bits(ordered: u64, ty: Type) -> u32 {
     // For signed numbers, the least 64-bit number maps to 0 there.
     (if ty.is_signed() { ordered.wrapping_sub((1 << 63) - (1 << 31)) } else { ordered }) as u32
@@ -192,7 +193,7 @@ impl<K> Default for Labels<K> {
 }
 
 impl<K: Ord + Clone> Labels<K> {
-    /// Labels for sorted rows.
+    /// Spreads labels evenly over the sorted rows; returns the label of each.
     fn fill(&mut self, ranks: impl ExactSizeIterator<Item = (K, u32)>) -> Vec<u32> {
         let n = ranks.len() as u64;
         let label_of = |at: u64| (at * LABELS / n) as u32;
@@ -201,6 +202,8 @@ impl<K: Ord + Clone> Labels<K> {
         (0..n).map(label_of).collect()
     }
 
+    /// Inserts a row and returns its label. If there is no free label, other rows get new ones, which are added to
+    /// `moved`.
     fn insert(&mut self, rank: K, id: u32, moved: &mut Vec<(u32, u32)>) -> u32 {
         let Self { held: labels, came } = self;
         *came = came.wrapping_add(1);
@@ -252,6 +255,7 @@ enum Run {
 /// The neighbours on one side, nearest first.
 type Neighbours = [Option<Labelled>; RUN];
 
+/// Copies the labels of the nearest rows on one side.
 fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Neighbours {
     core::array::from_fn(|_| from.next().map(|(_, held)| *held))
 }

@@ -1,4 +1,4 @@
-//! Keyed access, expiry and eviction.
+//! Inserts rows by key, and removes them by expiry and eviction.
 
 use super::index::HomeProbe;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
@@ -36,6 +36,7 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// The header word with the time by which this order sorts.
     fn stamp_at(self) -> usize {
         match self {
             Self::Written => WRITTEN_AT,
@@ -76,6 +77,8 @@ impl Table {
         }
     }
 
+    /// Inserts a row, in place of one with the same key. Evicts a row if the table is full and its policy allows it;
+    /// `on_evict` sees each evicted row.
     #[inline(always)]
     pub(super) fn insert(
         &self,
@@ -95,7 +98,7 @@ impl Table {
                 }
             }
         }
-        match self.place(at, tag, now, on_evict) {
+        match self.allocate_row(at, tag, now, on_evict) {
             Some(row) => {
                 key.write_to(self.fill(row, tag, now));
                 Insert::New(row)
@@ -105,7 +108,13 @@ impl Table {
     }
 
     /// Takes a free row and adds it to the index; makes room if there is none.
-    fn place(&self, at: usize, tag: u32, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Option<Row> {
+    fn allocate_row(
+        &self,
+        at: usize,
+        tag: u32,
+        now: Time,
+        on_evict: &mut dyn FnMut(Row, Eviction),
+    ) -> Option<Row> {
         let has_room = self.rows.load(Relaxed) < self.rows_max.load(Relaxed);
         let local = match self.free_row(at) {
             Some(local) if has_room => local,
@@ -116,7 +125,7 @@ impl Table {
         let row = self.geometry.join(at, local);
         // Before a slot holds its number: compiled code follows the slot to the words (see `jit_layout`).
         self.base.row(row, self.geometry, &self.memory);
-        self.stripes[at].place(tag, local);
+        self.stripes[at].add_row(tag, local);
         self.take_row(at, local);
         Some(Row(row + 1))
     }
@@ -233,6 +242,7 @@ impl Table {
         self.uncount(row);
     }
 
+    /// Iterates over the orders by which rows of this table expire or are evicted.
     pub(super) fn orders(&self) -> impl Iterator<Item = Order> {
         [self.written_order(), self.touched_order(), self.inserted_order()].into_iter().flatten()
     }
@@ -410,10 +420,12 @@ impl Table {
         self.removed_queue(at, why).first.load(Relaxed) != 0
     }
 
+    /// The queue of rows that a stripe keeps after their removal for this reason.
     fn removed_queue(&self, at: usize, why: RemovalReason) -> &RowQueue {
         &self.stripes[at].removed[why as usize]
     }
 
+    /// Whether rows that are removed for this reason are kept for the caller.
     fn keeps_removed(&self, why: RemovalReason) -> bool {
         self.keeps.load(Relaxed) & why.bit() != 0
     }
@@ -423,7 +435,7 @@ impl Table {
         self.unreported.fetch_add(n, Relaxed);
     }
 
-    /// Adds a row's slot to the free list.
+    /// Adds a row's slot to the free list of its stripe.
     fn free_place(&self, row: Row) {
         let (at, local) = self.geometry.split(row.0 - 1);
         let stripe = &self.stripes[at];
@@ -431,7 +443,7 @@ impl Table {
         stripe.free.store(local + 1, Relaxed);
     }
 
-    /// Subtracts the row from all counts.
+    /// Subtracts a row from all counts.
     fn uncount(&self, row: Row) {
         let (at, _) = self.geometry.split(row.0 - 1);
         let stripe = &self.stripes[at];
@@ -460,10 +472,12 @@ impl Table {
         self.header.inserted.map(Order::Inserted)
     }
 
+    /// The number of a row in its stripe.
     fn local(&self, row: Row) -> u32 {
         self.geometry.split(row.0 - 1).1
     }
 
+    /// Decodes a link of a stripe's row list; [`Row::NONE`] at its end.
     fn row_of_link(&self, stripe: usize, link: u32) -> Row {
         match link {
             0 => Row::NONE,
@@ -471,6 +485,7 @@ impl Table {
         }
     }
 
+    /// The stripe of a key with this hash.
     #[inline(always)]
     pub(super) fn stripe_of(&self, hash: u64) -> &Stripe {
         match &*self.stripes {
@@ -483,7 +498,7 @@ impl Table {
     #[inline(always)]
     fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, RowLocation<'_>)> {
         let row = Row(stripe.first + u64::from(number));
-        let place = self.base.place(row.0.wrapping_sub(1))?;
+        let place = self.base.locate_row(row.0.wrapping_sub(1))?;
         key.is_of(place).then_some((row, place))
     }
 
@@ -501,6 +516,7 @@ impl Table {
         }
     }
 
+    /// Removes a row that is in the way: as expired if it is, else as evicted.
     fn drop_row(&self, row: Row, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
@@ -519,6 +535,7 @@ impl Table {
         }
     }
 
+    /// Whether a row can be inserted into a stripe without a removal.
     fn fits(&self, stripe: usize) -> bool {
         self.rows.load(Relaxed) < self.rows_max.load(Relaxed) && self.free_row(stripe).is_some()
     }
@@ -557,7 +574,7 @@ impl Table {
         evict != Evict::Reject && self.rows_max.load(Relaxed) > 0 && self.free_row(at).is_some()
     }
 
-    /// The next row of a stripe to evict.
+    /// Finds the next row of a stripe to evict; None if the policy evicts none or the stripe has none.
     fn evictee(&self, at: usize, evict: Evict) -> Option<Row> {
         let order = match evict {
             Evict::Reject => return None,
@@ -608,6 +625,7 @@ impl Table {
         rows
     }
 
+    /// The list of a stripe's oldest rows in this order.
     fn oldest_list(&self, at: usize, order: Order) -> &Oldest {
         match order {
             Order::Written => &self.stripes[at].written,
@@ -645,6 +663,7 @@ impl Table {
         false
     }
 
+    /// Runs `work` on the next stripe in turn, under its lock. Returns 0 if another thread holds the lock.
     fn with_next_stripe(&self, work: impl FnOnce(usize) -> usize) -> usize {
         let next = self.sweep_at.load(Relaxed);
         self.sweep_at.store(next.wrapping_add(1), Relaxed);
@@ -669,7 +688,7 @@ impl Table {
         self.with_next_stripe(work);
     }
 
-    /// A free row of the stripe.
+    /// Finds a free row of a stripe, without taking it; None if the stripe is full.
     fn free_row(&self, at: usize) -> Option<u32> {
         let stripe = &self.stripes[at];
         match stripe.free.load(Relaxed) {
@@ -678,7 +697,7 @@ impl Table {
         }
     }
 
-    /// Takes the row that [`Table::free_row`] returned.
+    /// Marks as used the row that [`Table::free_row`] returned.
     fn take_row(&self, at: usize, local: u32) {
         let stripe = &self.stripes[at];
         let row = self.geometry.join(at, local);

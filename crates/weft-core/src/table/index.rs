@@ -59,6 +59,7 @@ impl Begin {
         begin
     }
 
+    /// Publishes the address and size of the current slots in one word.
     fn set(&self, slots: &[AtomicU64], homes: usize) {
         let address = slots.as_ptr().expose_provenance() as u64;
         assert_eq!(address >> ADDRESS_BITS, 0, "user addresses have fewer bits");
@@ -160,7 +161,7 @@ impl Stripe {
     }
 
     /// Adds a row to the index, which has space for it ([`Stripe::reserve`]).
-    pub(super) fn place(&self, tag: u32, row: u32) {
+    pub(super) fn add_row(&self, tag: u32, row: u32) {
         let slots = self.current();
         let start = home(tag, homes(slots));
         if slots[start].load(Relaxed) == 0 {
@@ -207,6 +208,7 @@ impl Stripe {
         start + slots[start..].iter().position(is_later).unwrap_or(slots.len() - start)
     }
 
+    /// Finds the slot with this tag and row; None if it is not there.
     fn slot_of(&self, tag: u32, row: u32) -> Option<usize> {
         let slots = self.current();
         let start = home(tag, homes(slots));
@@ -216,6 +218,7 @@ impl Stripe {
         run.position(|slot| slot == wanted).map(|i| start + i)
     }
 
+    /// Copies all slots to a table of the next generation, and publishes it.
     fn grow(&self, generation: usize, memory: &Memory, begin: &Begin) {
         let old = self.current();
         let new = self.make(generation + 1, memory);
@@ -237,6 +240,7 @@ impl Stripe {
         self.indexes[generation].get_or_init(|| memory.take(slots_len(generation)))
     }
 
+    /// Records the largest number of slots that one change moved.
     fn note_moved(&self, n: usize) {
         if n as u32 > self.moved_max.load(Relaxed) {
             self.moved_max.store(n as u32, Relaxed);
@@ -297,7 +301,7 @@ mod tests {
         for row in 0..rows {
             stripe.rows.store(row, Relaxed);
             stripe.reserve(&table.memory, &table.begins[0]);
-            stripe.place(if row % 7 == 0 { u32::MAX - 1 } else { u32::MAX }, row);
+            stripe.add_row(if row % 7 == 0 { u32::MAX - 1 } else { u32::MAX }, row);
         }
         let has = |tag: u32, row: u32| stripe.find(tag, |number| (number == row + 1).then_some(())).is_some();
         assert!((0..rows).all(|row| has(u32::MAX, row) != (row % 7 == 0)));

@@ -140,7 +140,7 @@ impl Rows<'_> {
 }
 
 impl Table {
-    /// The layout for look-ups by address.
+    /// Describes the table for look-ups by address.
     pub fn jit_layout(&self) -> JitLayout {
         let key = match &self.key {
             KeyShape::Int { word } => KeyLayout::Word(*word),
@@ -189,7 +189,7 @@ impl Table {
         self.geometry.row_words() as usize * 8
     }
 
-    /// The layout for scans by address.
+    /// Describes the table for scans by address.
     pub fn scan_layout(&self) -> ScanLayout {
         ScanLayout {
             row_words: self.geometry.row_words(),
@@ -199,6 +199,7 @@ impl Table {
         }
     }
 
+    /// The header words that decide whether a row has expired.
     fn age_words(&self) -> AgeWords {
         let may_expire = self.header.by_write || self.header.touched.is_some();
         AgeWords {

@@ -132,6 +132,7 @@ impl Journal {
         self.record_eviction(table, row, Eviction::Removed, rows);
     }
 
+    /// Saves all words of an evicted row, so that a roll-back can restore it.
     fn record_eviction(&mut self, table: u16, row: Row, eviction: Eviction, rows: &Table) {
         let before = self.words.len();
         for (group, _) in rows.groups() {
@@ -189,12 +190,14 @@ impl Journal {
         self.words.clear();
     }
 
+    /// Saves the word with a column's NULL bit; does nothing for a column without one.
     fn record_null(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
         let Some((word, _)) = col.null_bit else { return };
         let old = rows.row_words(row, col.group)[word as usize].load(Relaxed);
         self.entries.push(Entry::Word { table, row, group: col.group, word, old });
     }
 
+    /// Records an insertion if it made a new row, and passes the result on.
     fn inserted(&mut self, table: u16, insert: Insert) -> Insert {
         if let Insert::New(row) = insert {
             self.record_insert(table, row);
@@ -222,7 +225,7 @@ impl Table {
             rest = after;
         }
         self.row_words(row, 0)[0].store(LIVE | u64::from(tag), Relaxed);
-        stripe.place(tag, local);
+        stripe.add_row(tag, local);
         let (written, touched) = self.stamps(row);
         self.set_stamps(row, written, touched);
     }

@@ -79,6 +79,7 @@ pub enum Evict {
 }
 
 impl Evict {
+    /// Decodes an eviction policy; unknown codes are `REJECT`.
     pub(super) fn from_code(code: u8) -> Self {
         match code {
             1 => Self::Oldest,
@@ -203,6 +204,7 @@ pub(super) struct Header {
 pub(super) const WRITTEN_AT: usize = 1;
 
 impl Header {
+    /// Chooses the header words of a row from the time limits and the eviction of a table.
     pub(super) fn of(spec: &TableSpec) -> Self {
         let orders = orders(spec);
         let (by_write, by_touch) = (orders & BY_WRITE != 0, orders & BY_TOUCH != 0);
@@ -285,7 +287,7 @@ impl Layout {
 pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout) {
     assert!(!spec.key.is_empty(), "table {} has no key", spec.name);
     assert!(spec.row_bytes() <= ROW_BYTES_MAX as u64, "a row of table {} is too long", spec.name);
-    let layout = place(&spec.key, &spec.columns, 0, header.words);
+    let layout = lay_out_group(&spec.key, &spec.columns, 0, header.words);
     let keys: Box<[ColumnRef]> = layout.columns[..spec.key.len()].iter().map(|c| c.at).collect();
     let key = match *keys {
         [only] if only.bytes_max == 0 => KeyShape::Int { word: only.word },
@@ -295,7 +297,7 @@ pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout)
     (key, layout)
 }
 
-/// See [`super::Table::fingerprint`].
+/// Computes [`super::Table::fingerprint`].
 pub(super) fn fingerprint(
     spec: &TableSpec,
     key: HashKey,
@@ -331,10 +333,11 @@ pub(super) fn added_group(
     if bytes > ROW_BYTES_MAX as u64 {
         return Err(ExtendError::RowTooLong { bytes });
     }
-    Ok(place(&[], columns, group as u16, 0))
+    Ok(lay_out_group(&[], columns, group as u16, 0))
 }
 
-fn place(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_words: usize) -> Layout {
+/// Assigns the words and NULL bits of a group's columns, behind `header_words` words.
+fn lay_out_group(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_words: usize) -> Layout {
     let mut template = vec![0; header_words];
     let mut columns = Vec::with_capacity(key.len() + values.len());
     for spec in key {
@@ -361,6 +364,7 @@ fn place(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_words: us
     Layout { columns: columns.into(), template: template.into() }
 }
 
+/// The words of a column's default value.
 fn default_cell(spec: &ColumnSpec) -> Vec<u64> {
     let mut cell = vec![0; cell_words(spec.ty)];
     match &spec.default {
@@ -382,6 +386,7 @@ fn null_words(columns: &[ColumnSpec]) -> usize {
     columns.iter().filter(|c| c.nullable).count().div_ceil(64)
 }
 
+/// The maximum length of a column of this type in bytes; 0 if it is a word.
 fn bytes_max(ty: Type) -> u32 {
     match ty.repr() {
         Repr::Bytes => ty.bytes_max().unwrap_or(BYTES_MAX_DEFAULT),
@@ -389,6 +394,7 @@ fn bytes_max(ty: Type) -> u32 {
     }
 }
 
+/// The number of words of a column of this type.
 fn cell_words(ty: Type) -> usize {
     match ty.repr() {
         Repr::Bytes => 1 + (bytes_max(ty) as usize).div_ceil(8),
@@ -420,6 +426,7 @@ pub(super) fn cell_len(cell: &[AtomicU64]) -> usize {
     (cell[0].load(Relaxed) as usize).min((cell.len() - 1) * 8)
 }
 
+/// Whether a cell holds these bytes.
 #[inline(always)]
 pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
     let Some((len, words)) = cell.split_first() else { return false };
@@ -538,7 +545,7 @@ impl Key for PartsKey<'_> {
     }
 }
 
-/// Writes bytes that fit the cell.
+/// Writes bytes to a cell; they must fit.
 pub(super) fn cell_set(cell: &[AtomicU64], bytes: &[u8]) {
     cell[0].store(bytes.len() as u64, Relaxed);
     for (word, chunk) in cell[1..].iter().zip(bytes.chunks(8)) {
@@ -565,6 +572,7 @@ pub(super) fn cell_count(cell: &[AtomicU64], bin: usize) {
     }
 }
 
+/// Appends the bytes of a cell to `out`.
 pub(super) fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
     let len = cell_len(cell);
     let end = out.len() + len;
@@ -611,6 +619,7 @@ pub(super) fn parts_fit(parts: &[ColumnRef], key: &[u8]) -> bool {
     split_parts(parts, key).all(|part| part.is_ok())
 }
 
+/// Whether the key columns of a row equal an encoded key of several columns.
 fn parts_eq(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) -> bool {
     split_parts(parts, key).all(|part| {
         let Ok((at, bytes)) = part else { return false };

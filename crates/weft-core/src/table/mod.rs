@@ -255,6 +255,7 @@ impl Table {
         result
     }
 
+    /// Adds the columns that the table lacks, as a new group; the caller holds all locks.
     fn extend_locked(&self, columns: &[ColumnSpec]) -> Result<(), ExtendError> {
         let mut new = Vec::new();
         for column in columns {
@@ -385,11 +386,13 @@ impl Table {
         self.insert_bytes_with(key, now, &mut |_, _| {})
     }
 
+    /// Inserts a row by a key of one word; `on_evict` sees each evicted row.
     fn insert_int_with(&self, key: u64, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
         self.insert(self.hash_int(key), now, IntKey { at: word, key }, on_evict)
     }
 
+    /// Inserts a row by a key in bytes or of several columns; `on_evict` sees each evicted row.
     fn insert_bytes_with(&self, key: &[u8], now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
@@ -426,7 +429,7 @@ impl Table {
         }
     }
 
-    /// The start times of a row's age.
+    /// Reads the times from which a row's age counts.
     pub fn age(&self, row: Row) -> Age {
         let words = self.row_words(row, 0);
         let used = Time(words[self.header.age_at].load(Relaxed) as i64);
@@ -674,6 +677,7 @@ impl Table {
         self.find_at_home(self.hash_int(key), now, IntKey { at: word, key })
     }
 
+    /// Finds a row by a key of one word beyond the key's home slot; [`Row::NONE`] if there is none.
     #[cold]
     #[inline(never)]
     fn find_int_elsewhere(&self, key: u64, now: Time) -> Row {
@@ -690,6 +694,7 @@ impl Table {
         self.find_at_home(short.hash(self.hash), now, short)
     }
 
+    /// Finds a row by its key beyond the key's home slot; [`Row::NONE`] if there is none.
     #[inline(never)]
     fn find_bytes_elsewhere(&self, key: &[u8], now: Time) -> Row {
         let hash = self.hash_bytes(key);
@@ -702,6 +707,7 @@ impl Table {
         }
     }
 
+    /// A row with its words in the first group; None for [`Row::NONE`].
     fn with_words(&self, row: Row) -> Option<(Row, &[AtomicU64])> {
         row.is_some().then(|| (row, self.row_words(row, 0)))
     }
@@ -756,6 +762,7 @@ fn is_over(stamp: u64, now: Time, ttl: i64) -> bool {
 /// Spins before a waiter yields to other threads of its core.
 const SPINS_MAX: u32 = 128;
 
+/// Takes a lock; spins, and yields the processor if that takes long.
 fn spin_lock(lock: &AtomicU32) {
     use core::sync::atomic::Ordering::Acquire;
     let mut spins = 0;

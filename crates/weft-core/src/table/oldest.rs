@@ -1,4 +1,4 @@
-//! The oldest rows of a stripe, found on demand.
+//! Finds the oldest rows of a stripe, which expire or are evicted first.
 //!
 //! A touch only stores the time into the row, so no list of rows is sorted. A caller that needs the oldest row searches
 //! the stripe once and caches its oldest rows in order. The stamp of the last cached row is the *bound*.
@@ -97,6 +97,7 @@ impl Oldest {
         }
     }
 
+    /// Inserts a row in its order by age. If the list is full, its youngest row or this one leaves it.
     #[cold]
     #[inline(never)]
     fn admit_below_bound(&self, row: Aged) {

@@ -114,6 +114,7 @@ impl Table {
         Ok(imported)
     }
 
+    /// Appends a row to an export: its times, then its columns.
     fn export_row(&self, row: Row, columns: &[(&ColumnSpec, ColumnRef)], out: &mut Vec<u8>) {
         let (written, touched) = self.stamps(row);
         let inserted = self.header.inserted.map_or(written, |_| self.age(row).inserted);
@@ -139,6 +140,7 @@ impl Table {
         }
     }
 
+    /// Reads the header of an export, and matches its columns to those of the table. An error if they do not fit.
     fn import_header(&self, bytes: &mut Reader<'_>) -> Result<Vec<ChunkColumn>, ImportError> {
         if bytes.take(MAGIC.len())? != MAGIC {
             return Err(ImportError::Malformed);
@@ -176,7 +178,7 @@ impl Table {
         Ok(columns)
     }
 
-    /// Whether the row was inserted.
+    /// Inserts an exported row with its times; false if it has expired or is not inserted.
     fn import_row(
         &self,
         row: &RowBytes<'_>,
@@ -209,6 +211,7 @@ impl Table {
         }
     }
 
+    /// Writes a value to a column; false if its bytes do not fit.
     fn import_value(&self, row: Row, at: ColumnRef, value: ChunkValue<'_>) -> bool {
         self.set_null(row, at, matches!(value, ChunkValue::Null));
         match value {
@@ -221,6 +224,7 @@ impl Table {
         }
     }
 
+    /// Sets the read and insertion times of an imported row to the exported ones; its writes have changed them.
     fn import_age(&self, row: &RowBytes<'_>) {
         let hash = self.import_hash(row);
         self.lock(hash);
@@ -236,6 +240,7 @@ impl Table {
         self.unlock(hash);
     }
 
+    /// The hash of an exported row's key.
     fn import_hash(&self, row: &RowBytes<'_>) -> u64 {
         match (&self.key, row.word_key()) {
             (KeyShape::Int { .. }, Some(word)) => self.hash_int(word),
@@ -271,6 +276,7 @@ struct RowBytes<'a> {
 }
 
 impl<'a> RowBytes<'a> {
+    /// Reads a row of an export; an error if it is malformed.
     fn read(bytes: &mut Reader<'a>, columns: &[ChunkColumn]) -> Result<Self, ImportError> {
         let [written, touched, inserted] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(|time| time as i64);
         let mut row = Self { written, touched, inserted, key: KeyBuilder::default(), values: Vec::new() };
@@ -294,6 +300,7 @@ impl<'a> RowBytes<'a> {
         Ok(row)
     }
 
+    /// The key, if it is one word.
     fn word_key(&self) -> Option<u64> {
         match self.values.first() {
             Some(ChunkValue::Word(word)) => Some(*word),
@@ -301,6 +308,7 @@ impl<'a> RowBytes<'a> {
         }
     }
 
+    /// The key, if it is one column of bytes; else empty.
     fn bytes_key(&self) -> &'a [u8] {
         match self.values.first() {
             Some(ChunkValue::Bytes(bytes)) => bytes,
@@ -312,6 +320,7 @@ impl<'a> RowBytes<'a> {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// Takes the next `n` bytes; an error if there are fewer.
     fn take(&mut self, n: usize) -> Result<&'a [u8], ImportError> {
         let (taken, rest) = self.0.split_at_checked(n).ok_or(ImportError::Malformed)?;
         self.0 = rest;

@@ -16,7 +16,7 @@ pub struct Scalars {
 }
 
 impl Scalars {
-    /// This many words, all zero.
+    /// Makes this many words, all zero.
     pub fn new(words: usize) -> Self {
         let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let address = words.as_ptr().expose_provenance();

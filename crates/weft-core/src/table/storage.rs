@@ -43,6 +43,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
+    /// Chooses the stripes and segments of a table from its limit and its row size.
     pub(super) fn of(spec: &TableSpec, row_words: usize) -> Self {
         let rows = spec.max_rows.max(1);
         let row_bytes = (row_words * 8) as u64;
@@ -87,6 +88,7 @@ impl Geometry {
         self.stripe_rows() << self.stripe_bits
     }
 
+    /// The stripe of a key with this hash.
     #[inline(always)]
     pub(super) fn stripe_of(self, hash: u64) -> usize {
         ((hash >> 32) & self.stripe_mask) as usize
@@ -98,6 +100,7 @@ impl Geometry {
         ((at >> self.local_bits) as usize, (at & ((1 << self.local_bits) - 1)) as u32)
     }
 
+    /// The row number of a row in a stripe; the reverse of [`Geometry::split`].
     #[inline(always)]
     pub(super) fn join(self, stripe: usize, local: u32) -> u64 {
         (stripe as u64) << self.local_bits | u64::from(local)
@@ -154,6 +157,7 @@ impl Geometry {
     }
 }
 
+/// The segment of a row number.
 #[inline(always)]
 pub(super) fn segment_of(at: u64) -> usize {
     (at >> WORD_BITS) as usize
@@ -202,6 +206,7 @@ pub(super) struct RowQueue {
 }
 
 impl Stripe {
+    /// Makes the empty stripe with index `at`.
     pub(super) fn new(at: usize, geometry: Geometry) -> Self {
         Self {
             first: geometry.join(at, 0),
@@ -227,6 +232,7 @@ impl Stripe {
         (size_of::<Self>() + slots * 8) as u64 + orders as u64 * Oldest::bytes_max(geometry.stripe_rows())
     }
 
+    /// The memory of the stripe in bytes, without its rows.
     pub(super) fn bytes(&self) -> u64 {
         let slots: usize = self.indexes.iter().filter_map(OnceLock::get).map(|slots| slots.len()).sum();
         let kept: u64 = [&self.written, &self.touched, &self.inserted].map(Oldest::bytes).iter().sum();
@@ -272,6 +278,7 @@ impl<'a> RowLocation<'a> {
 }
 
 impl Group {
+    /// Makes a column group without memory; segments are allocated when a row needs them.
     pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
         let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
         let addresses = (0..geometry.segments()).map(|_| AtomicUsize::new(0)).collect();
@@ -313,7 +320,7 @@ impl Group {
 
     /// The location of a row, if its segment exists. For the first group only.
     #[inline(always)]
-    pub(super) fn place(&self, at: u64) -> Option<RowLocation<'_>> {
+    pub(super) fn locate_row(&self, at: u64) -> Option<RowLocation<'_>> {
         let segment = self.segments.get(segment_of(at))?.words.get()?;
         Some(RowLocation { segment, start: (at & WORD_MASK) as usize })
     }
@@ -343,6 +350,7 @@ impl Group {
         row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
     }
 
+    /// Adds the row at `at` to its segment's count of live rows, or subtracts it.
     pub(super) fn count_live(&self, at: u64, more: bool) {
         let live = &self.segments[segment_of(at)].live;
         let n = live.load(Relaxed);
@@ -353,6 +361,7 @@ impl Group {
         self.segments.get(segment).map(|s| s.live.load(Relaxed) != 0)
     }
 
+    /// The memory of the group in bytes with all rows allocated.
     pub(super) fn bytes_max(&self, geometry: Geometry) -> u64 {
         self.directory_bytes() + geometry.rows_max() * self.row_words as u64 * 8
     }
@@ -362,10 +371,12 @@ impl Group {
         self.directory_bytes() + words as u64 * 8
     }
 
+    /// The memory of the lists of segments in bytes.
     fn directory_bytes(&self) -> u64 {
         (size_of_val(&*self.segments) + size_of_val(&*self.addresses)) as u64
     }
 
+    /// Allocates a segment with default rows, unless that has been done; returns its words.
     #[cold]
     #[inline(never)]
     fn make(&self, nth: usize, geometry: Geometry, memory: &Memory) -> &[AtomicU64] {

@@ -69,6 +69,7 @@ impl Table {
         keys.map(|(column, at)| self.value(row, at, column.ty)).collect()
     }
 
+    /// Reads a column of a row as a value.
     fn value(&self, row: Row, at: ColumnRef, ty: Type) -> Value {
         if self.is_null(row, at) {
             return Value::Null;
@@ -86,6 +87,7 @@ impl Table {
     }
 }
 
+/// Encodes the values of a key with several columns.
 fn key_of(parts: &[Value]) -> KeyBuilder {
     let mut key = KeyBuilder::default();
     for part in parts {

@@ -49,7 +49,7 @@ pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Resu
     Ok(frame)
 }
 
-/// The values of each header that depend on the headers behind it.
+/// Computes the values of each header that depend on the headers behind it.
 pub(super) fn links(
     protocols: &[Protocol],
     headers: &[Header],
@@ -95,7 +95,7 @@ fn below(headers: &[Header], at: usize, protocol: ProtocolId) -> Option<usize> {
     (0..at).rev().find(|below| headers[*below].protocol == protocol)
 }
 
-/// The fields below a header that spread the flows of its content.
+/// Finds the fields below a header that spread the flows of its content.
 pub(super) fn spreads<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
@@ -112,6 +112,7 @@ pub(super) fn carries_ip(protocols: &[Protocol], first: Option<ProtocolId>) -> b
     matches!(begins, Some((4, 4 | 6)))
 }
 
+/// The rule by which `upper` follows `lower`; an error if it may not.
 pub(super) fn link(
     protocols: &[Protocol],
     lower: ProtocolId,
@@ -121,6 +122,7 @@ pub(super) fn link(
     next.find(|next| next.to == upper).ok_or(BuildError::NotBehind(lower, upper))
 }
 
+/// Makes the builder of the header at index `at`, with the bytes `behind` it.
 pub(super) fn header_builder<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
@@ -187,6 +189,7 @@ struct Bits {
 }
 
 impl Bits {
+    /// Appends the lowest `n` bits of a number, highest first.
     fn push(&mut self, number: u64, n: usize) {
         for at in (0..n).rev() {
             if self.n.is_multiple_of(8) {
@@ -199,6 +202,7 @@ impl Bits {
 }
 
 impl<'a> HeaderBuilder<'a> {
+    /// Builds the header, and then fills in its checksums.
     pub(super) fn build(mut self) -> Result<BuiltHeader, BuildError> {
         let items = &self.protocol.items;
         self.items(items)?;
@@ -210,12 +214,13 @@ impl<'a> HeaderBuilder<'a> {
         Ok(BuiltHeader { bytes, places, sums })
     }
 
+    /// Appends items in order, with conditional and repeated ones.
     fn items(&mut self, items: &'a [Item]) -> Result<(), BuildError> {
         for (nth, item) in items.iter().enumerate() {
             match item {
                 Item::Field(id) => self.field(*id)?,
                 Item::When { condition, items: part } => {
-                    if self.is_there(condition, part, &items[nth + 1..]) {
+                    if self.includes_when(condition, part, &items[nth + 1..]) {
                         self.items(part)?;
                     }
                 }
@@ -233,7 +238,7 @@ impl<'a> HeaderBuilder<'a> {
 
     /// Whether to build a WHEN. A condition on `rest` sees the bytes of `behind` and the payload, without the WHEN
     /// itself. A given field inside it also makes it present.
-    fn is_there(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
+    fn includes_when(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
         let mut asks = false;
         condition.each(&mut |e| asks |= *e == Expr::Rest);
         if !asks {
@@ -264,6 +269,7 @@ impl<'a> HeaderBuilder<'a> {
         }
     }
 
+    /// Appends a field. An error if the given value does not fit.
     fn field(&mut self, id: FieldId) -> Result<(), BuildError> {
         let field = &self.protocol.fields[usize::from(id.0)];
         let misfit = Err(BuildError::DoesNotFit(self.header.protocol, id));
@@ -301,6 +307,7 @@ impl<'a> HeaderBuilder<'a> {
         Ok(())
     }
 
+    /// The value given for a field, in the current round if it is repeated.
     fn given_value(&self, id: FieldId) -> Option<&'a FieldValue> {
         if let Some((name, nth, _)) = self.round
             && self.protocol.fields[usize::from(id.0)].repeated
@@ -310,7 +317,7 @@ impl<'a> HeaderBuilder<'a> {
         self.header.values.get(&id)
     }
 
-    /// The value of a bit field.
+    /// The value of a bit field: given, by the link to the next header, or by its rule.
     fn number(&self, id: FieldId) -> u64 {
         let field = &self.protocol.fields[usize::from(id.0)];
         match (self.given_value(id), self.linked.get(&id), &field.rule) {
@@ -340,7 +347,7 @@ impl<'a> HeaderBuilder<'a> {
         (0..=GUESS_MAX).find(agrees).unwrap_or(0)
     }
 
-    /// The width of items in bits.
+    /// The width of items in bits, up to the field `stop`; and whether that field was found.
     fn bits_of(&self, items: &'a [Item], stop: Option<FieldId>) -> (usize, bool) {
         let mut bits = 0;
         for (nth, item) in items.iter().enumerate() {
@@ -353,7 +360,7 @@ impl<'a> HeaderBuilder<'a> {
                     (width, stop == Some(*id))
                 }
                 Item::When { condition, items: part }
-                    if self.is_there(condition, part, &items[nth + 1..]) =>
+                    if self.includes_when(condition, part, &items[nth + 1..]) =>
                 {
                     self.bits_of(part, stop)
                 }

@@ -17,7 +17,7 @@ pub(super) trait EvalContext {
     fn checksum(&self, sum: Checksum) -> u64;
 }
 
-/// The value by the rules of [`Expr`].
+/// Evaluates an expression ([`Expr`]); `of` gives the values of fields and lengths.
 pub(super) fn value(expr: &Expr, of: &impl EvalContext) -> u64 {
     match expr {
         Expr::Int(n) => *n,

@@ -214,6 +214,7 @@ fn is_settable(definition: &Protocol, id: FieldId) -> bool {
     matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain | Rule::Default(_))
 }
 
+/// Generates a random value that fits the width of a field.
 fn value(field: &Field, rng: &mut Rng) -> FieldValue {
     match &field.width {
         Width::Bits { n, .. } => FieldValue::Number(rng.bits() >> (64 - u32::from((*n).clamp(1, 64)))),

@@ -330,7 +330,7 @@ impl Stack {
     /// Writes the headers into the first bytes of a frame, which are reserved for them.
     ///
     /// `partial` is the first byte covered by a checksum that a device still has to complete, and the position of that
-    /// checksum: its final sum is known in advance. `told` is the value by which the header in front announced the
+    /// checksum: its final sum is known in advance. `announced` is the value by which the header in front announced the
     /// content, with its new position ([`Relink::within`]).
     ///
     /// # Errors
@@ -343,7 +343,7 @@ impl Stack {
         frame: &mut [u8],
         values: impl Iterator<Item = StackValue<'v>>,
         partial: Option<(usize, usize)>,
-        told: Option<(usize, &[u8])>,
+        announced: Option<(usize, &[u8])>,
     ) -> Result<(), DoesNotFit> {
         let length = frame.len() as i64;
         let (head, _) = frame.split_at_mut(self.bytes.len());
@@ -354,7 +354,7 @@ impl Stack {
                 StackValue::Bytes(bytes) => place.put_run(head, bytes)?,
             }
         }
-        if let Some((at, bytes)) = told {
+        if let Some((at, bytes)) = announced {
             put_bytes(head.get_mut(at..at + bytes.len()).ok_or(DoesNotFit)?, bytes);
         }
         for (place, add) in &self.lengths {
@@ -372,7 +372,7 @@ impl Stack {
 }
 
 impl BitsAt {
-    /// Writes a number that fits the field.
+    /// Writes a number into the field; an error if it does not fit.
     #[inline(always)]
     fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), DoesNotFit> {
         if self.bits < 64 && number >> self.bits != 0 {
@@ -393,7 +393,7 @@ impl BitsAt {
         Ok(())
     }
 
-    /// Writes a number.
+    /// Writes a number that fits into the field.
     #[inline(always)]
     fn put(self, bytes: &mut [u8], number: u64) {
         let at = self.at as usize / 8;
@@ -438,6 +438,8 @@ impl SumAt {
         frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
     }
 
+    /// Computes a checksum over header and payload, and writes it. `partial` is a checksum that a device will complete:
+    /// its start and the offset of its field.
     fn put_over_payload(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
         let (start, at, behind) = (self.header.0 as usize, self.at as usize, frame.len());
         if self.sum == Checksum::Crc32c {
@@ -481,6 +483,7 @@ fn joined(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     joined
 }
 
+/// The internet checksum sum of bytes, with the carries folded in.
 #[inline]
 fn folded(bytes: &[u8]) -> u64 {
     u64::from(fold(sum(bytes)))
@@ -492,6 +495,7 @@ const LONGEST_WITHOUT_SUM: u32 = 8;
 /// Payload lengths for sample headers, to see which fields depend on the length.
 const SAMPLES: [usize; 5] = [0, 1, 2, 40, 100];
 
+/// Builds headers from the innermost out, in front of a payload of `payload` zero bytes.
 fn build_headers(
     protocols: &[Protocol],
     headers: &[Header],
@@ -509,7 +513,7 @@ fn build_headers(
     Ok(all)
 }
 
-/// The values of the last header that depend on its content.
+/// Computes the values of the last header that depend on its content.
 fn link_to(
     protocols: &[Protocol],
     last: &Header,
@@ -589,7 +593,7 @@ fn fixed_bits(protocol: &Protocol, item: &Item) -> Option<usize> {
     }
 }
 
-/// The address fields.
+/// Lists the address fields of a protocol.
 pub(super) fn address_fields(protocol: &Protocol) -> Vec<FieldId> {
     let fields = protocol.fields.iter().enumerate();
     fields.filter(|(_, field)| field.ty == Type::IpAddr).map(|(at, _)| FieldId(at as u16)).collect()
@@ -643,6 +647,7 @@ pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoS
     found
 }
 
+/// Locates a field of a protocol by its bit offset, with its byte order.
 fn bits_at(protocols: &[Protocol], protocol: ProtocolId, field: FieldId, at: usize, bits: usize) -> BitsAt {
     let width = &protocols[usize::from(protocol.0)].fields[usize::from(field.0)].width;
     let little = matches!(width, Width::Bits { little: true, .. });
@@ -667,6 +672,7 @@ fn payloads_in_rule(fields: &[Field], field: FieldId, is_given: &dyn Fn(FieldId)
     }
 }
 
+/// How many times the payload length is added in an expression. None if the expression depends on it in another way.
 fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool) -> Option<u32> {
     let inner = |expr: &Expr| payloads_in(expr, fields, is_given);
     match expr {
@@ -688,7 +694,7 @@ fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool
 }
 
 impl Layer<'_> {
-    /// The fields that depend on the payload length.
+    /// Finds the fields that depend on the payload length.
     fn lengths(
         &self,
         start: usize,
@@ -751,6 +757,7 @@ impl Layer<'_> {
         unsaid.map(at).collect()
     }
 
+    /// Describes a checksum of the current header: its position, range and pseudo header.
     fn sum(&self, at: usize, sum: Checksum) -> SumAt {
         let (start, below) = (self.starts[self.at], &self.headers[..self.at]);
         let end = start + self.first[self.at].bytes.len();
@@ -771,7 +778,7 @@ impl Layer<'_> {
         found
     }
 
-    /// The ranges of the addresses of the nearest header below that has any.
+    /// Finds the ranges of the addresses of the nearest header below that has any.
     fn addresses_below(&self) -> Vec<(u32, u32)> {
         let Some((lower, fields)) = addresses(self.protocols, &self.headers[..self.at]) else {
             return Vec::new();

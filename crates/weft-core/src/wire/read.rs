@@ -157,6 +157,7 @@ struct FieldSpan {
 }
 
 impl<'a> Header<'a> {
+    /// Makes a reader at the first header of a frame.
     fn at_start(id: ProtocolId, protocol: &'a Protocol, frame: &'a [u8]) -> Self {
         Self {
             id,
@@ -176,7 +177,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Moves to the next header.
+    /// Moves to the next header, which follows by the rule `by`.
     fn enter_next(&mut self, by: &'a Next, protocol: &'a Protocol) {
         (self.id, self.protocol, self.by) = (by.to, protocol, Some(by));
         self.level += u8::from(by.inner);
@@ -186,7 +187,7 @@ impl<'a> Header<'a> {
         self.counts.clear();
     }
 
-    /// The layer with its fields.
+    /// Copies the current layer with its fields.
     fn layer(&self) -> Layer {
         let found = |seen: &FieldSpan| {
             let bytes = || FieldValue::Bytes(self.bytes_of(seen).to_vec());
@@ -227,6 +228,7 @@ impl<'a> Header<'a> {
         self.field_span(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
     }
 
+    /// Reads the current header and finds the ends of header and layer. An error names the broken rule and its line.
     fn read(&mut self) -> Result<(), BrokenRule> {
         let protocol = self.protocol;
         let truncated = || ("truncated".to_owned(), protocol.line);
@@ -256,6 +258,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
+    /// Reads items in order, with conditional and repeated ones.
     fn items(&mut self, items: &'a [Item]) -> Result<(), BrokenRule> {
         for item in items {
             match item {
@@ -268,13 +271,14 @@ impl<'a> Header<'a> {
                 Item::Repeat { name, field, items, until, max, line } => {
                     let start = self.at / 8;
                     self.repeat(name, items, until, u64::from(*max), *line)?;
-                    self.note(*field, start, None);
+                    self.record_field(*field, start, None);
                 }
             }
         }
         Ok(())
     }
 
+    /// Reads a field at the current position and moves behind it.
     fn field(&mut self, id: FieldId) -> Result<(), BrokenRule> {
         let field = &self.protocol.fields[usize::from(id.0)];
         let at = self.at / 8;
@@ -282,7 +286,7 @@ impl<'a> Header<'a> {
             Width::Bits { n, little } => {
                 let number = eval::bits(self.frame, self.at, usize::from(*n));
                 self.at += usize::from(*n);
-                self.note(id, at, Some(as_on_wire(number, u32::from(*n), *little)));
+                self.record_field(id, at, Some(as_on_wire(number, u32::from(*n), *little)));
             }
             Width::Bytes { count, max } => {
                 let count = eval::value(count, self);
@@ -290,7 +294,7 @@ impl<'a> Header<'a> {
                     return Err((format!("{} is too long", field.name), field.line));
                 }
                 self.at += 8 * count as usize;
-                self.note(id, at, None);
+                self.record_field(id, at, None);
             }
             Width::Rounds { .. } => {}
         }
@@ -298,11 +302,12 @@ impl<'a> Header<'a> {
     }
 
     /// Records a field that ends here.
-    fn note(&mut self, field: FieldId, at: usize, number: Option<u64>) {
+    fn record_field(&mut self, field: FieldId, at: usize, number: Option<u64>) {
         let repeated = self.protocol.fields[usize::from(field.0)].repeated;
         self.seen.push(FieldSpan { field, at, after: self.at.div_ceil(8), number, repeated });
     }
 
+    /// Reads the items again until the condition, the count or the size is reached; `max` limits the rounds.
     fn repeat(
         &mut self,
         name: &'a str,
@@ -353,6 +358,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
+    /// Checks the rule of a field, such as a constant or a checksum. Absent fields pass.
     fn verify(&self, id: FieldId, field: &Field) -> Result<(), BrokenRule> {
         if !self.is_present(id) {
             return Ok(());
@@ -380,6 +386,7 @@ impl<'a> Header<'a> {
         }
     }
 
+    /// Finds a field read before; a repeated field only in the current round.
     fn field_span(&self, id: FieldId) -> Option<&FieldSpan> {
         let is_repeated = self.protocol.fields[usize::from(id.0)].repeated;
         let from = if is_repeated { self.round_from } else { 0 };

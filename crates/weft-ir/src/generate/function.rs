@@ -1,4 +1,4 @@
-//! Random well-formed functions.
+//! Generates random well-formed functions, to test back ends and passes.
 
 use super::{Rng, new_block};
 use crate::ir::*;
@@ -16,14 +16,14 @@ const DEPTH_MAX: usize = 3;
 /// Number of blocks after which no more branches follow.
 const BLOCKS_MAX: usize = 24;
 
-/// An integer, likely an edge value.
+/// Generates an integer, likely an edge value.
 pub(super) fn int(rng: &mut Rng) -> i64 {
     let edges =
         [0, 1, 2, 3, -1, -2, 7, 63, 64, 255, 1000, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, 1 << 32];
     if rng.percent(85) { rng.pick(&edges) } else { rng.bits() as i64 }
 }
 
-/// A float, likely an edge value.
+/// Generates a float, likely an edge value.
 pub(super) fn float(rng: &mut Rng) -> f64 {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     let edges = [
@@ -52,7 +52,7 @@ pub(super) fn float(rng: &mut Rng) -> f64 {
     if rng.percent(85) { rng.pick(&edges) } else { f64::from_bits(rng.bits()) }
 }
 
-/// Bytes: texts, numbers, addresses, prefixes, and invalid UTF-8.
+/// Generates bytes: texts, numbers, addresses, prefixes, and invalid UTF-8.
 pub(super) fn bytes(rng: &mut Rng) -> Vec<u8> {
     const SOME: &[&[u8]] = &[
         b"",
@@ -160,7 +160,7 @@ struct Scope {
 }
 
 impl Builder<'_> {
-    /// Some steps; true if a verdict ended the block.
+    /// Adds random steps. True if a verdict ended the block.
     fn body(&mut self, depth: usize) -> bool {
         let n_steps = 2 + self.rng.below(10);
         for _ in 0..n_steps {
@@ -192,6 +192,7 @@ impl Builder<'_> {
         self.effect(Op::Emit(SinkId(0), cells));
     }
 
+    /// Copies the usable values and rows.
     fn scope(&self) -> Scope {
         Scope { values: self.values.clone(), rows: self.rows.clone() }
     }
@@ -207,6 +208,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Removes all bytes from the usable values: a roll-back may have freed them.
     fn forget_bytes(&mut self) {
         let types = &self.function.types;
         self.values.retain(|v| types[v.0 as usize] != Ty::Bytes);
@@ -217,13 +219,14 @@ impl Builder<'_> {
         Value(self.function.types.len() as u32 - 1)
     }
 
+    /// Adds an instruction to the current block, often with a source line.
     fn push(&mut self, result: Option<Value>, op: Op) {
         self.line += self.rng.below(2) as u32;
         let line = if self.rng.percent(80) { self.line } else { 0 };
         self.function.blocks[self.block].insts.push(Inst { result, op, line });
     }
 
-    /// Adds an operation with a result.
+    /// Adds an operation with a result, and returns the result.
     fn give(&mut self, ty: Ty, op: Op) -> Value {
         let value = self.new_value(ty);
         self.push(Some(value), op);
@@ -237,7 +240,7 @@ impl Builder<'_> {
         self.push(None, op);
     }
 
-    /// A value of the type, likely an existing one.
+    /// Chooses a value of the type, likely an existing one.
     fn any(&mut self, ty: Ty) -> Value {
         let there: Vec<Value> = self.values.iter().copied().filter(|v| self.function.ty(*v) == ty).collect();
         if !there.is_empty() && self.rng.percent(75) {
@@ -257,7 +260,7 @@ impl Builder<'_> {
         self.give(Ty::Bytes, Op::BytesConst(bytes.to_vec()))
     }
 
-    /// A number that is likely an offset in a short text.
+    /// Generates a number that is likely an offset in a short text.
     fn position(&mut self) -> Value {
         if self.rng.percent(40) {
             return self.any(Ty::Int);
@@ -270,6 +273,7 @@ impl Builder<'_> {
         self.any(Ty::of(ty))
     }
 
+    /// Chooses whether a write is journalled: always if the handler may fail.
     fn journal(&mut self) -> Journal {
         match self.may_fail {
             true => Journal::Yes,
@@ -285,7 +289,7 @@ impl Builder<'_> {
         self.chain.tables[usize::from(table.0)].realisation != Realisation::Replicated
     }
 
-    /// A key from a small set, so that rows are found.
+    /// Generates a key from a small set, so that rows are found.
     fn key(&mut self, table: TableId) -> Value {
         let spec = &self.chain.tables[usize::from(table.0)].spec;
         let parts: Vec<Value> = spec.key.iter().map(|column| self.key_part(column.ty)).collect();
@@ -295,6 +299,7 @@ impl Builder<'_> {
         }
     }
 
+    /// Generates a key part of this type, mostly a constant that keys in the tables share.
     fn key_part(&mut self, ty: Type) -> Value {
         if ty.repr() != Repr::Float && self.rng.percent(20) {
             return self.any_of(ty);
@@ -309,7 +314,7 @@ impl Builder<'_> {
         self.give(Ty::of(ty), op)
     }
 
-    /// A row of the table: an existing one, or the result of a look-up.
+    /// Chooses a row of the table: an existing one, or the result of a look-up.
     fn row(&mut self, table: TableId) -> Value {
         let there: Vec<Value> = self.rows.iter().filter(|(_, t)| *t == table).map(|(v, _)| *v).collect();
         if !there.is_empty() && self.rng.percent(80) {
@@ -324,6 +329,7 @@ impl Builder<'_> {
         row
     }
 
+    /// Chooses a column of a table (also a key column if `keys_too`); returns it with its type and nullability.
     fn column(&mut self, table: TableId, keys_too: bool) -> (ColumnId, Type, bool) {
         let spec = &self.chain.tables[usize::from(table.0)].spec;
         let first = if keys_too { 0 } else { spec.key.len() };
@@ -332,24 +338,27 @@ impl Builder<'_> {
         (ColumnId(index as u16), column.ty, column.nullable)
     }
 
+    /// Removes the rows of a table from the usable ones: an insertion or removal makes them stale.
     fn kill(&mut self, table: TableId) {
         self.rows.retain(|(_, t)| *t != table);
         self.killed.insert(table);
     }
 
+    /// Adds one random operation, or a few that belong together.
     fn step(&mut self) {
         match self.rng.below(10) {
-            0..3 => self.number(),
+            0..3 => self.number_op(),
             3 if self.rng.percent(15) => self.native(),
-            3 => self.text(),
-            4 | 5 => self.tuple(),
-            6 => self.scalar(),
+            3 => self.text_op(),
+            4 | 5 => self.tuple_op(),
+            6 => self.scalar_op(),
             7 | 8 => self.table_op(),
-            _ => self.out(),
+            _ => self.out_op(),
         }
     }
 
-    fn number(&mut self) {
+    /// Adds a random operation on numbers or booleans.
+    fn number_op(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
         match self.rng.below(16) {
@@ -432,7 +441,8 @@ impl Builder<'_> {
         }
     }
 
-    fn text(&mut self) {
+    /// Adds a random operation on bytes.
+    fn text_op(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
         let a = self.any(Bytes);
@@ -574,9 +584,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Reads or changes the tuple.
-    fn tuple(&mut self) {
-        let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
+    /// Adds an operation that reads or changes the tuple.
+    fn tuple_op(&mut self) {
+        let Some(direction) = self.handler.direction(self.chain) else { return self.scalar_op() };
         if self.rng.percent(6) {
             return self.derived(direction);
         }
@@ -623,7 +633,8 @@ impl Builder<'_> {
         self.effect(Op::Delay(full));
     }
 
-    fn scalar(&mut self) {
+    /// Adds an operation on the clock, chance, call cells or variables.
+    fn scalar_op(&mut self) {
         let (journal, chain) = (self.journal(), self.chain);
         match self.rng.below(9) {
             0 if self.rng.percent(50) => drop(self.give(Ty::Bytes, Op::Egress)),
@@ -663,7 +674,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Matches rows, with values that may match.
+    /// Adds a match of rows, with values that may match.
     fn matched(&mut self) {
         let (id, decl) = pick(self.rng, &self.chain.matches);
         let mut keys = Vec::new();
@@ -683,6 +694,7 @@ impl Builder<'_> {
         self.rows.push((row, decl.table));
     }
 
+    /// Adds a random operation on a table.
     fn table_op(&mut self) {
         if self.rng.percent(8) {
             return self.matched();
@@ -751,7 +763,8 @@ impl Builder<'_> {
         }
     }
 
-    fn out(&mut self) {
+    /// Adds a random operation with an effect outside the tables, such as a sink row or a rollback.
+    fn out_op(&mut self) {
         let chain = self.chain;
         match self.rng.below(9) {
             0 if self.may_fail && self.loops == 0 => {
@@ -769,7 +782,7 @@ impl Builder<'_> {
                 let cells = cells.collect();
                 self.effect(Op::Emit(SinkId(id), cells));
             }
-            _ if self.handler.is_timed() => self.number(),
+            _ if self.handler.is_timed() => self.number_op(),
             3 => {
                 let by = self.any(Ty::Int);
                 self.effect(Op::Delay(by));
@@ -801,16 +814,18 @@ impl Builder<'_> {
         }
     }
 
-    fn end(&mut self, block: usize, end: Terminator) {
+    /// Sets the terminator of a block.
+    fn set_end(&mut self, block: usize, end: Terminator) {
         self.function.blocks[block].end = end;
     }
 
+    /// Adds a block and makes it the current one; returns its index.
     fn enter(&mut self) -> usize {
         self.block = new_block(&mut self.function);
         self.block
     }
 
-    /// Ends the block with a verdict.
+    /// Ends the block with a random verdict that the handler allows.
     fn verdict(&mut self) {
         let line = self.line;
         let is_timed = self.handler.is_timed();
@@ -838,10 +853,10 @@ impl Builder<'_> {
             9 => Terminator::Steer { line },
             _ => Terminator::Forward,
         };
-        self.end(self.block, end);
+        self.set_end(self.block, end);
     }
 
-    /// Two paths that may meet again; true if they do not.
+    /// Adds two paths that may meet again; true if they do not.
     fn diamond(&mut self, depth: usize) -> bool {
         let by = self.any(Ty::Bool);
         let fork = self.block;
@@ -867,7 +882,7 @@ impl Builder<'_> {
             open.push((self.block, args));
         }
         let jump = |block: usize, args: Vec<Value>| Jump { block: BlockId(block as u32), args };
-        self.end(fork, Terminator::Branch(by, jump(ways[0], Vec::new()), jump(ways[1], Vec::new())));
+        self.set_end(fork, Terminator::Branch(by, jump(ways[0], Vec::new()), jump(ways[1], Vec::new())));
         if open.is_empty() {
             return true;
         }
@@ -882,12 +897,12 @@ impl Builder<'_> {
             }
         }
         for (block, args) in open {
-            self.end(block, Terminator::Jump(jump(join, args)));
+            self.set_end(block, Terminator::Jump(jump(join, args)));
         }
         false
     }
 
-    /// Looks up a row and inserts it if there is none.
+    /// Adds a look-up of a row, and its insertion if there is none.
     fn upsert(&mut self) {
         let table = self.table();
         if !self.is_writable(table) {
@@ -907,14 +922,14 @@ impl Builder<'_> {
         self.function.blocks[join].params.push(row);
         self.rows.push((row, table));
         let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
-        self.end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
-        self.end(insertion, Terminator::Jump(jump(join, &[inserted])));
+        self.set_end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
+        self.set_end(insertion, Terminator::Jump(jump(join, &[inserted])));
         if self.rng.percent(40) {
             self.effect(Op::Touch(table, row));
         }
     }
 
-    /// Reads the expired row.
+    /// Adds reads of the expired row.
     fn expired_row(&mut self, table: TableId) {
         let row = self.give(Ty::Row, Op::ExpiredRow(table));
         for _ in 0..1 + self.rng.below(4) {
@@ -927,7 +942,7 @@ impl Builder<'_> {
         self.give(Ty::Bool, Op::IsRow(row));
     }
 
-    /// Visits some rows of a table.
+    /// Adds a loop that visits some rows of a table.
     fn scan(&mut self, depth: usize) {
         let table = self.table();
         let rows_max = self.rng.pick(&[1, 2, 5, 40]);
@@ -940,7 +955,7 @@ impl Builder<'_> {
         let (cursor, n) = (self.new_value(Ty::Int), self.new_value(Ty::Int));
         self.function.blocks[head].params.extend([cursor, n]);
         self.values.extend([cursor, n]);
-        self.end(before, Terminator::Jump(jump(head, &[zero, zero])));
+        self.set_end(before, Terminator::Jump(jump(head, &[zero, zero])));
         let row = self.give(Ty::Row, Op::ScanRow(table, cursor));
         let is_row = self.give(Ty::Bool, Op::IsRow(row));
         let max = self.give(Ty::Int, Op::IntConst(rows_max as i64));
@@ -956,16 +971,17 @@ impl Builder<'_> {
         let one = self.give(Ty::Int, Op::IntConst(1));
         let counted = self.give(Ty::Int, Op::IntBinary(IntOp::Add, n, one));
         if !self.body(depth + 1) {
-            self.end(self.block, Terminator::Jump(jump(head, &[next, counted])));
+            self.set_end(self.block, Terminator::Jump(jump(head, &[next, counted])));
         }
         self.loops -= 1;
 
         self.restore(&outside);
         let exit = self.enter();
-        self.end(head, Terminator::Branch(by, jump(visit, &[]), jump(exit, &[])));
+        self.set_end(head, Terminator::Branch(by, jump(visit, &[]), jump(exit, &[])));
     }
 }
 
+/// Chooses an item; returns its index, too.
 fn pick<'l, T>(rng: &mut Rng, from: &'l [T]) -> (u16, &'l T) {
     let index = rng.below(from.len());
     (index as u16, &from[index])

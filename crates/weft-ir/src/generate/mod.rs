@@ -145,6 +145,7 @@ pub fn chain(rng: &mut Rng) -> ChainProgram {
     chain
 }
 
+/// Generates an element with random handlers.
 fn element(rng: &mut Rng, chain: &ChainProgram, index: usize) -> Element {
     use crate::verify::Handler::{Close, Every, Open, Request, Response, Timeout};
     let mut some = |handler, percent| {
@@ -211,7 +212,7 @@ fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
     inputs
 }
 
-/// One table for each key shape, and a replicated one.
+/// Generates one table for each key shape, and a replicated one.
 fn tables(rng: &mut Rng) -> Vec<TableDecl> {
     let keys: [(&str, &[Type]); 8] = [
         ("by_int", &[Type::Uint(64)]),
@@ -231,7 +232,7 @@ fn tables(rng: &mut Rng) -> Vec<TableDecl> {
 /// The id of the [`rules`] table.
 const RULES: TableId = TableId(8);
 
-/// A replicated table for matches.
+/// Generates a replicated table for matches.
 fn rules(rng: &mut Rng) -> TableDecl {
     let column =
         |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
@@ -260,7 +261,7 @@ fn rules(rng: &mut Rng) -> TableDecl {
     TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
 }
 
-/// A row of [`rules`].
+/// Generates a row of [`rules`].
 fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
     let number = |rng: &mut Rng| Value::Int(function::int(rng));
     let rank = Value::Int(rng.pick(&[-1, 0, i64::MAX]));
@@ -284,7 +285,7 @@ const NETS: [&[u8]; 5] = [
     &[1, 33],
 ];
 
-/// Declared matches over [`rules`].
+/// Generates declared matches over [`rules`].
 fn matches(rng: &mut Rng) -> Vec<MatchDecl> {
     let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
     let mut decl = || {
@@ -309,6 +310,7 @@ fn matches(rng: &mut Rng) -> Vec<MatchDecl> {
     vec![decl(), decl()]
 }
 
+/// Generates a table with this key and a column for each representation.
 fn table(rng: &mut Rng, name: &str, key: &[Type]) -> TableDecl {
     let column = |name: String, ty, nullable, default| ColumnSpec { name, ty, nullable, default };
     let is_replicated = name == "replicated";
@@ -347,6 +349,7 @@ fn table(rng: &mut Rng, name: &str, key: &[Type]) -> TableDecl {
     TableDecl { owner: "e0".into(), spec, realisation, rows }
 }
 
+/// The variables of generated chains, with and without MERGE.
 fn vars() -> Vec<VarDecl> {
     let var = |(word, (ty, start, merge)): (u32, (Type, Value, Option<Merge>))| VarDecl {
         owner: "e0".into(),
@@ -369,6 +372,7 @@ fn vars() -> Vec<VarDecl> {
     (0..).zip(all).map(var).collect()
 }
 
+/// The sinks of generated chains.
 fn sinks() -> Vec<SinkDecl> {
     let sink = |name: &str, types: &[Type]| SinkDecl {
         owner: "e0".into(),
@@ -384,6 +388,7 @@ fn sinks() -> Vec<SinkDecl> {
     ]
 }
 
+/// The cells of the call's row in generated chains.
 fn call_cells() -> Vec<CallCell> {
     let mut word = 0;
     let types = [Type::Int(64), Type::Text(Some(9)), Type::F64, Type::Bool, Type::Bytes(Some(8))];

@@ -7,7 +7,7 @@ use weft_core::native::{
 };
 use weft_core::types::{Repr, Value};
 
-/// One function for each result type, parameter type and effect.
+/// Declares one function for each result type, parameter type and effect.
 pub(super) fn declared() -> Vec<NativeDecl> {
     const CHOSEN: [Native; 8] = [
         Native::Gzip,
@@ -68,6 +68,7 @@ impl Prepared for StandIn {
     }
 }
 
+/// Maps an argument to a word that is the same on all machines.
 fn word(arg: Arg<'_>) -> u64 {
     match arg {
         Arg::Bool(b) => u64::from(b),

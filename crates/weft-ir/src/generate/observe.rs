@@ -1,4 +1,4 @@
-//! Random passes and their observable results.
+//! Generates random passes, and observes their results.
 
 use super::Rng;
 use crate::backend::Program;
@@ -113,7 +113,7 @@ pub struct RuleChange {
     is_built: bool,
 }
 
-/// A list of numbers and bytes, sometimes with too many elements.
+/// Generates a list of numbers and bytes, sometimes with too many elements.
 fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
     let n = rng.below(place.elements_max as usize + 2) as u64;
     let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };
@@ -130,7 +130,7 @@ fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
 }
 
 impl RuleChange {
-    /// A random change.
+    /// Generates a random change.
     pub fn random(rng: &mut Rng) -> Self {
         let id = rng.below(30) as i64 - 10;
         Self { row: super::rule(rng, id), is_there: rng.percent(60), is_built: rng.percent(40) }
@@ -138,7 +138,7 @@ impl RuleChange {
 }
 
 impl Pass {
-    /// A random pass through a chain.
+    /// Generates a random pass through a chain.
     pub fn random(rng: &mut Rng, chain: &ChainProgram, now: Time) -> Self {
         let event = rng.pick(&super::events(chain));
         let n_elements = chain.elements.len();
@@ -163,6 +163,7 @@ impl Pass {
         pass
     }
 
+    /// Generates the slot of an input; bytes go to the region of its location.
     fn slot(&mut self, rng: &mut Rng, ty: Ty, place: &InputLocation) -> Slot {
         let a = match ty {
             Ty::Bool => rng.below(2) as u64,
@@ -311,7 +312,7 @@ impl World {
         (self.observe(chain, pass.now, expired_row), noted.expect("the world has the chain's tables"))
     }
 
-    /// The row for a TIMEOUT, if one has expired.
+    /// Takes a row for a TIMEOUT pass; [`Row::NONE`] if none has expired.
     fn take_expired_row(&self, chain: &ChainProgram, pass: &Pass) -> Row {
         let mut rows = Vec::new();
         if let Some((table, why)) = self.removal(chain, pass) {
@@ -320,17 +321,20 @@ impl World {
         rows.pop().unwrap_or_default()
     }
 
+    /// Frees the removed row of a TIMEOUT pass, if there was one.
     fn free_expired_row(&self, chain: &ChainProgram, pass: &Pass, expired_row: Row) {
         if let Some((table, _)) = self.removal(chain, pass).filter(|_| expired_row.is_some()) {
             table.free_removed(&[expired_row]);
         }
     }
 
+    /// The table and reason of a TIMEOUT pass; None for other events.
     fn removal(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, RemovalReason)> {
         let (_, RowRemoval { table, why }) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
         Some((&self.state.tables[usize::from(table.0)], why))
     }
 
+    /// Makes the context of a pass over this state.
     fn cx<'w>(&'w mut self, pass: &'w Pass, expired_row: Row, message: Option<&'w dyn Message>) -> Cx<'w> {
         self.out.clear();
         Cx {
@@ -344,6 +348,7 @@ impl World {
         }
     }
 
+    /// Records the results of a pass and the state after it, for comparison.
     fn observe(&self, chain: &ChainProgram, now: Time, expired_row: Row) -> Observation {
         let out = &self.out;
         let (verdict, text, target) = (out.verdict, out.text.clone(), out.target);
@@ -376,6 +381,7 @@ impl World {
         }
     }
 
+    /// Records a cell, with its bytes if it has any.
     fn observe_cell(&self, cell: Cell) -> Observed {
         match cell {
             Cell::Null => Observed::Null,
@@ -386,6 +392,7 @@ impl World {
         }
     }
 
+    /// Records a variable: all parts if it is merged, else its word.
     fn var(&self, var: &crate::program::VarDecl) -> Vec<u64> {
         let at = var.word as usize;
         match (var.merge, observed_word(Ty::of(var.ty), self.state.scalars.word(at))) {
@@ -395,6 +402,7 @@ impl World {
         }
     }
 
+    /// Records a cell of the call's row.
     fn call_cell(&self, cell: &crate::program::CallCell) -> Observed {
         let words = &self.call[cell.word as usize..][..cell_words(cell.ty)];
         match Ty::of(cell.ty) {
@@ -417,6 +425,7 @@ struct StandIn<'p> {
 }
 
 impl<'p> StandIn<'p> {
+    /// Makes the message of a pass: its payload and the names of its body fields.
     fn of(chain: &'p ChainProgram, pass: &'p Pass) -> Self {
         let inputs = Handler::of(pass.event).direction(chain).map_or(&[][..], |Direction { inputs }| inputs);
         let payload = inputs.iter().zip(&pass.slots).enumerate().find_map(|(at, (input, slot))| {
@@ -458,17 +467,20 @@ impl Message for StandIn<'_> {
     }
 }
 
+/// Makes a table with the initial rows of its declaration.
 fn filled(decl: &TableDecl) -> Arc<Table> {
     let table = Table::new(decl.spec.clone(), HashKey::from_seed(1));
     table.add_rows(&decl.rows, Time(0));
     Arc::new(table)
 }
 
+/// Records a word; all NaNs are recorded as equal.
 fn observed_word(ty: Ty, word: u64) -> Observed {
     let is_nan = ty == Ty::Float && f64::from_bits(word).is_nan();
     Observed::Word(if is_nan { f64::NAN.to_bits() } else { word })
 }
 
+/// Records all live rows of a table.
 fn rows_of(table: &Table, now: Time) -> Vec<Vec<Observed>> {
     let mut rows = Vec::new();
     let mut cursor = 0;

@@ -63,19 +63,20 @@ pub type AccessAt = (usize, Access);
 
 impl Handling<'_, '_> {
     /// Records the accesses of an instruction after it has run.
-    pub(super) fn note(&mut self, op: &Op, result: Option<&Val>) {
+    pub(super) fn record_accesses(&mut self, op: &Op, result: Option<&Val>) {
         let accesses = self.accesses(op, result);
         let (part, full) = (self.part, self.scratch_full.then_some(Access::Full));
         let matched = match *op {
             Op::Match(table, id, _) => self.matched_columns(table, id),
             _ => Vec::new(),
         };
-        if let Some(notes) = &mut *self.notes {
+        if let Some(recorded) = &mut *self.recorded {
             let all = accesses.into_iter().chain([full]).flatten().chain(matched);
-            notes.extend(all.map(|access| (part, access)));
+            recorded.extend(all.map(|access| (part, access)));
         }
     }
 
+    /// The accesses of an executed operation, for comparison with the inferred effects.
     fn accesses(&self, op: &Op, result: Option<&Val>) -> [Option<Access>; 2] {
         let is_row = |row: Value| self.row(row) != Row::NONE;
         let room = self.takes_room(op, result).then_some(Access::Room);
@@ -128,6 +129,7 @@ impl Handling<'_, '_> {
         [access, room]
     }
 
+    /// The column reads of a match.
     fn matched_columns(&self, table: TableId, id: MatchId) -> Vec<Access> {
         let columns = self.program.chain.matches[usize::from(id.0)].spec.columns();
         columns.map(|column| Access::ReadColumn(table, ColumnId(column))).collect()
@@ -154,6 +156,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// A key as bytes: itself, or its word in little-endian order.
     fn key_bytes(&self, key: Value) -> Vec<u8> {
         match self.get(key) {
             Val::Bytes(bytes) => bytes.to_vec(),

@@ -1,9 +1,10 @@
-//! Operations on bytes and text.
+//! Evaluates operations on bytes and text for the interpreter.
 
 use crate::ir::{BytesCmp, Endian};
 use memchr::memmem;
 use std::collections::BTreeMap;
 
+/// Compares bytes. LIKE is false if the pattern is not UTF-8.
 pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     match op {
         BytesCmp::Eq => a == b,
@@ -17,16 +18,19 @@ pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     }
 }
 
+/// Reads eight bytes as a little-endian word; 0 if they exceed `a`.
 pub(super) fn word(a: &[u8], at: i64) -> i64 {
     let from = usize::try_from(at).ok().and_then(|at| a.get(at..));
     from.and_then(|from| from.first_chunk()).map_or(0, |word| i64::from_le_bytes(*word))
 }
 
+/// The `len` bytes at `at`; empty if they exceed `a`.
 pub(super) fn range(a: &[u8], at: i64, len: i64) -> &[u8] {
     let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(len)) else { return &[] };
     a.get(at..).and_then(|from| from.get(..len)).unwrap_or(&[])
 }
 
+/// The `count` bytes from `from` on, limited to `a` and reduced to whole UTF-8 characters.
 pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     let from = from.clamp(0, a.len() as i64) as usize;
     let to = from + count.clamp(0, (a.len() - from) as i64) as usize;
@@ -78,7 +82,7 @@ fn like(text: &[u8], pattern: &[u8]) -> bool {
     prefixes[wanted.len() / 64] >> (wanted.len() % 64) & 1 != 0
 }
 
-/// The UTF-8 characters of a text; an invalid byte counts as one.
+/// Splits a text into UTF-8 characters; an invalid byte counts as one.
 fn characters(mut text: &[u8]) -> Vec<&[u8]> {
     let mut characters = Vec::new();
     while !text.is_empty() {
@@ -99,7 +103,7 @@ pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     sizes_fit && bits <= 8 * address.len() && (0..bits).all(|i| bit(address, i) == bit(network, i))
 }
 
-/// A number in a frame; 0 if it exceeds the frame.
+/// Reads a number in a frame; 0 if it exceeds the frame.
 pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
     let digits = part(frame, at, i64::from(bytes)).unwrap_or_default().iter();
     let append = |number: u64, digit: &u8| number << 8 | u64::from(*digit);
@@ -110,7 +114,7 @@ pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
     number as i64
 }
 
-/// The folded sum of 16-bit words; 0 if they exceed the frame.
+/// Sums 16-bit words of a frame, with the carries folded in; 0 if they exceed the frame.
 pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
     let words = part(frame, at, len).unwrap_or_default().chunks(2);
     let word = |word: &[u8]| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));
@@ -121,6 +125,7 @@ pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
     sum as i64
 }
 
+/// The `len` bytes of a frame at `at`; None if they exceed it.
 fn part(frame: &[u8], at: i64, len: i64) -> Option<&[u8]> {
     let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
     frame.get(at..at.checked_add(len)?)

@@ -1,4 +1,4 @@
-//! The first matching row, by a walk through all rows.
+//! Finds the first matching row for the interpreter, by a walk through all rows.
 
 use super::bytes::in_prefix;
 use super::{Handling, Val};
@@ -9,6 +9,7 @@ use weft_core::table::{Row, Table};
 use weft_core::types::Type;
 
 impl Handling<'_, '_> {
+    /// Finds the first row, in the order of the match, that matches the keys; [`Row::NONE`] if no row does.
     pub(super) fn first(&self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> Row {
         let spec = &self.program.chain.matches[usize::from(id.0)].spec;
         let rows = &*self.cx.state.tables[usize::from(table.0)];
@@ -19,8 +20,11 @@ impl Handling<'_, '_> {
         let keys: Vec<Option<Val>> = keys.iter().map(key).collect();
         let (mut best, mut cursor) = (Row::NONE, 0);
         while let Some((row, next)) = rows.scan(cursor, self.cx.now) {
-            let matches =
-                spec.parts.iter().zip(&keys).all(|(part, key)| self.holds(table, row, part, key.as_ref()));
+            let matches = spec
+                .parts
+                .iter()
+                .zip(&keys)
+                .all(|(part, key)| self.passes_test(table, row, part, key.as_ref()));
             if matches && (best == Row::NONE || self.comes_before(table, spec, row, best)) {
                 best = row;
             }
@@ -30,7 +34,7 @@ impl Handling<'_, '_> {
     }
 
     /// Whether a test is true; with a NULL it is not.
-    fn holds(&self, table: TableId, row: Row, part: &MatchPart, key: Option<&Val>) -> bool {
+    fn passes_test(&self, table: TableId, row: Row, part: &MatchPart, key: Option<&Val>) -> bool {
         let cell = |column: u16| self.cell_of(table, row, column);
         if part.wildcard.is_some_and(|column| cell(column).is_none()) {
             return true;
@@ -77,7 +81,7 @@ impl Handling<'_, '_> {
         self.column(table, ColumnId(column)).1
     }
 
-    /// The value of a column; None for NULL.
+    /// Reads a column of a row; None for NULL.
     fn cell_of(&self, table: TableId, row: Row, column: u16) -> Option<Val> {
         let rows: &Table = &self.cx.state.tables[usize::from(table.0)];
         let (at, ty) = self.column(table, ColumnId(column));
@@ -95,6 +99,7 @@ impl Handling<'_, '_> {
     }
 }
 
+/// Compares two values of a type: bytes by content, integers by their sign.
 fn order(ty: Type, a: &Val, b: &Val) -> Ordering {
     match (a, b) {
         (Val::Bytes(a), Val::Bytes(b)) => a.cmp(b),

@@ -63,7 +63,7 @@ impl Backend for Interp {
     }
 }
 
-/// The positions of each table's columns, keys first.
+/// Locates the columns of each table, keys first. An error if the state lacks a table or column.
 fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, Unsupported> {
     let unsupported = |reason| Unsupported { reason, line: 0 };
     let mut columns = Vec::new();
@@ -105,6 +105,7 @@ enum Val {
 }
 
 impl Val {
+    /// The zero of a type: 0, false, empty, no row.
     fn zero(ty: Ty) -> Self {
         match ty {
             Ty::Bool => Self::Bool(false),
@@ -169,13 +170,15 @@ pub fn run_with_accesses(
     opened: usize,
 ) -> Result<Vec<AccessAt>, Unsupported> {
     let columns = columns(chain, cx.state)?;
-    let mut notes = Some(Vec::new());
-    Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut notes);
-    Ok(notes.unwrap_or_default())
+    let mut recorded = Some(Vec::new());
+    Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut recorded);
+    Ok(recorded.unwrap_or_default())
 }
 
 impl Interpreted {
-    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<AccessAt>>) {
+    /// Runs the handlers of the first `opened` elements in the order of the event. Records their accesses if `recorded`
+    /// is Some.
+    fn pass(&self, cx: &mut Cx<'_>, opened: usize, recorded: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
@@ -186,7 +189,7 @@ impl Interpreted {
                 continue;
             }
             cx.counters[element].seen += u64::from(part.counts);
-            let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
+            let end = Handling::new(self, part.function, cx, &mut inputs, (nth, recorded)).run();
             let continues = record_end(end, &part, chain.fails_open(part.element, self.event), cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
@@ -246,7 +249,7 @@ fn record_end(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bo
 }
 
 impl Interpreted {
-    /// The inputs from the engine.
+    /// Collects the inputs of the pass from the context.
     fn inputs(&self, cx: &Cx<'_>) -> Inputs {
         let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
         let none = Frames::default();
@@ -274,6 +277,7 @@ impl Interpreted {
     }
 }
 
+/// The region that holds the bytes of an input.
 fn region_of(place: &InputLocation) -> usize {
     match place {
         InputLocation::Body(_)
@@ -313,16 +317,17 @@ struct Handling<'r, 'c> {
     inputs_at_start: Inputs,
     /// The handler's position in the segment.
     part: usize,
-    notes: &'r mut Option<Vec<AccessAt>>,
+    recorded: &'r mut Option<Vec<AccessAt>>,
 }
 
 impl<'r, 'c> Handling<'r, 'c> {
+    /// Prepares the run of a handler. Earlier handlers can no longer be rolled back.
     fn new(
         program: &'r Interpreted,
         function: &'r Function,
         cx: &'r mut Cx<'c>,
         inputs: &'r mut Inputs,
-        (part, notes): (usize, &'r mut Option<Vec<AccessAt>>),
+        (part, recorded): (usize, &'r mut Option<Vec<AccessAt>>),
     ) -> Self {
         // Earlier writes are committed.
         cx.out.journal.clear();
@@ -339,10 +344,11 @@ impl<'r, 'c> Handling<'r, 'c> {
             cx,
             inputs,
             part,
-            notes,
+            recorded,
         }
     }
 
+    /// Runs the handler; returns how it ended. Rolls back if it failed, and releases its locks.
     fn run(mut self) -> End {
         let end = self.blocks();
         if matches!(end, End::Fail { .. }) {
@@ -353,6 +359,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         end
     }
 
+    /// Runs block after block until a terminator ends the handler.
     fn blocks(&mut self) -> End {
         let function = self.function;
         let mut visits = vec![0u64; function.blocks.len()];
@@ -366,8 +373,8 @@ impl<'r, 'c> Handling<'r, 'c> {
                     Op::Native(id, args) => Some(self.native(*id, args, inst.result)),
                     op => self.op(op),
                 };
-                if self.notes.is_some() {
-                    self.note(&inst.op, result.as_ref());
+                if self.recorded.is_some() {
+                    self.record_accesses(&inst.op, result.as_ref());
                 }
                 if let (Some(to), Some(value)) = (inst.result, result) {
                     self.values[to.0 as usize] = Some(value);
@@ -382,7 +389,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                         no
                     }
                 }
-                end => return self.end(end),
+                end => return self.run_terminator(end),
             };
             let next = &function.blocks[jump.block.0 as usize];
             if let Some(max) = next.scan_rows_max {
@@ -399,7 +406,8 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    fn end(&self, end: &Terminator) -> End {
+    /// Converts a terminator that ends the handler to its end.
+    fn run_terminator(&self, end: &Terminator) -> End {
         match *end {
             Terminator::Drop { line } => End::Verdict { verdict: Verdict::Drop, text: None, line },
             Terminator::Reply { line } => End::Verdict { verdict: Verdict::Reply, text: None, line },
@@ -459,6 +467,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         val
     }
 
+    /// Reads an input; the zero of its type if it is absent.
     fn input(&self, id: InputId) -> Val {
         let direction = Handler::of(self.program.event).direction(&self.program.chain);
         // EVERY has no inputs: the verifier refuses them.
@@ -466,6 +475,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
     }
 
+    /// Reads an input derived from the message, as earlier edits have changed that.
     fn derived(&mut self, id: InputId) -> Val {
         let arrived = self.input(id);
         match (self.cx.rewrite(), &arrived) {
@@ -486,12 +496,14 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Undoes all that the handler has done so far.
     fn roll_back(&mut self) {
         self.cx.out.roll_back(self.start, self.cx.state, self.cx.call);
         self.inputs.clone_from(&self.inputs_at_start);
         self.scratch_full = false;
     }
 
+    /// Releases all locks of the handler.
     fn release(&mut self) {
         let state = self.cx.state;
         for (table, held) in state.tables.iter().zip(&self.held) {
@@ -506,7 +518,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// The result of an instruction, if it has one.
+    /// Runs an instruction; returns its result, if it has one.
     fn op(&mut self, op: &Op) -> Option<Val> {
         Some(match *op {
             Op::BoolConst(b) => Val::Bool(b),
@@ -616,7 +628,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         })
     }
 
-    /// Operations with effects only.
+    /// Runs an operation that has effects but no result.
     fn effect(&mut self, op: &Op) {
         match *op {
             Op::SetInput(id, value) => {
@@ -701,6 +713,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         matches!(self.get(value), Val::Bool(true))
     }
 
+    /// The value as an integer; the verifier guarantees the type.
     fn int(&self, value: Value) -> i64 {
         match self.get(value) {
             Val::Int(n) => *n,
@@ -708,6 +721,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// The value as a float; the verifier guarantees the type.
     fn float(&self, value: Value) -> f64 {
         match self.get(value) {
             Val::Float(f) => *f,
@@ -715,6 +729,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// The value as bytes; the verifier guarantees the type.
     fn bytes(&self, value: Value) -> Arc<[u8]> {
         match self.get(value) {
             Val::Bytes(bytes) => bytes.clone(),
@@ -722,6 +737,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// The value as a row; the verifier guarantees the type.
     fn row(&self, value: Value) -> Row {
         match self.get(value) {
             Val::Row(row) => *row,
@@ -742,6 +758,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         Val::Bytes(self.cx.out.kept(start, len).into())
     }
 
+    /// Converts a value to an output cell; bytes are copied to the scratch.
     fn cell(&mut self, value: &Val) -> Cell {
         match value {
             Val::Bool(b) => Cell::Bool(*b),
@@ -755,6 +772,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Converts an output cell to a value.
     fn of_cell(&self, cell: Cell) -> Val {
         match cell {
             Cell::Null => unreachable!("a value is never NULL here"),
@@ -769,6 +787,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         self.cx.out.edits.push(TupleEdit { target, value });
     }
 
+    /// Reads a cell of the call's row.
     fn call_get(&mut self, id: CallId) -> Val {
         let cell = &self.program.chain.call[usize::from(id.0)];
         let words = &self.cx.call[cell.word as usize..][..cell_words(cell.ty)];
@@ -782,6 +801,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
+    /// Writes a cell of the call's row; bytes are cut to its size.
     fn call_set(&mut self, id: CallId, value: Value, journal: Journal) {
         let cell = &self.program.chain.call[usize::from(id.0)];
         let mut words = Vec::new();
@@ -809,6 +829,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         &self.program.chain.vars[usize::from(id.0)]
     }
 
+    /// Merges a value into this worker's part of a variable.
     fn merge(&mut self, id: VarId, value: i64, journal: Journal) {
         let (index, merged) = (self.var(id).word as usize, &self.cx.state.merged);
         let old = merged.word(index);
@@ -818,6 +839,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         merged.set_word(index, self.merge_two(id, old as i64, value) as u64);
     }
 
+    /// Merges two values by the variable's merge operation.
     fn merge_two(&self, id: VarId, a: i64, b: i64) -> i64 {
         let var = self.var(id);
         let op = match (var.merge, var.ty.is_signed()) {
@@ -830,13 +852,14 @@ impl<'r, 'c> Handling<'r, 'c> {
         numbers::int(op, a, b)
     }
 
-    /// The merged parts of all workers; 0 if there are none.
+    /// Merges the parts of all workers; 0 if there are none.
     fn merged(&self, id: VarId) -> i64 {
         let index = self.var(id).word as usize;
         let parts = self.cx.state.merged_parts.iter().map(|part| part.word(index) as i64);
         parts.reduce(|a, b| self.merge_two(id, a, b)).unwrap_or(0)
     }
 
+    /// Sets the merged value of a variable to its start value.
     fn reset(&mut self, id: VarId) {
         let var = self.var(id);
         let start = match var.start {

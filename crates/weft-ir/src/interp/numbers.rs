@@ -1,7 +1,8 @@
-//! Operations on integers, floats and booleans.
+//! Evaluates operations on integers, floats and booleans for the interpreter.
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 
+/// Computes an integer operation. Results wrap; division by zero gives 0.
 pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
     let (ua, ub) = (a as u64, b as u64);
     match op {
@@ -26,7 +27,7 @@ pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
     }
 }
 
-/// Only for operations that the verifier allows.
+/// Whether an operation overflows; only for operations that the verifier allows.
 pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     let (ua, ub) = (a as u64, b as u64);
     match (op, signed) {
@@ -41,6 +42,7 @@ pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     }
 }
 
+/// Compares integers, signed or unsigned by the operation.
 pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     match op {
         IntCmp::Eq => a == b,
@@ -52,6 +54,7 @@ pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     }
 }
 
+/// Computes a float operation. The minimum or maximum with a NaN is NaN.
 pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     match op {
         FloatOp::Add => a + b,
@@ -65,6 +68,7 @@ pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     }
 }
 
+/// Computes a float operation with one operand; rounding is to even.
 pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     match op {
         FloatUnaryOp::Neg => -a,
@@ -76,6 +80,7 @@ pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     }
 }
 
+/// Compares floats; false if one is NaN.
 pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     match op {
         FloatCmp::Eq => a == b,
@@ -86,6 +91,7 @@ pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     }
 }
 
+/// Computes a boolean operation.
 pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     match op {
         BoolOp::And => a && b,
@@ -94,6 +100,7 @@ pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     }
 }
 
+/// Converts the integer to the nearest float.
 pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
     match signed {
         Signed::Yes => a as f64,
@@ -101,7 +108,7 @@ pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
     }
 }
 
-/// Rust's conversions truncate, saturate, and turn NaN into 0.
+/// Converts a float. Rust's conversions truncate, saturate, and turn NaN into 0.
 pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
     match signed {
         Signed::Yes => a as i64,
@@ -109,6 +116,7 @@ pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
     }
 }
 
+/// Whether the float, truncated, fits a 64-bit integer; false for NaN.
 pub(crate) fn float_fits(signed: Signed, a: f64) -> bool {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     match signed {
@@ -117,6 +125,7 @@ pub(crate) fn float_fits(signed: Signed, a: f64) -> bool {
     }
 }
 
+/// Formats an integer in decimal.
 pub(crate) fn int_to_text(signed: Signed, a: i64) -> String {
     match signed {
         Signed::Yes => a.to_string(),
@@ -128,7 +137,7 @@ pub(crate) fn float_to_text(a: f64) -> String {
     if a.abs() < 1e16 && a.trunc() == a { format!("{a}.0") } else { format!("{a}") }
 }
 
-/// None if the text is not a decimal number, or exceeds the range of floats.
+/// Parses a decimal number; None if the text is not one, or exceeds the range of floats.
 pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
     // Rust's parser also accepts a `+`, names like `inf`, and a point without digits on one side.
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
@@ -142,7 +151,7 @@ pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
     core::str::from_utf8(text).ok()?.parse().ok().filter(|x: &f64| x.is_finite())
 }
 
-/// The text before and after the first of these bytes.
+/// Splits a text at the first of these bytes; the second part is None if there is none.
 fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     match text.iter().position(|byte| at.contains(byte)) {
         Some(found) => (&text[..found], Some(&text[found + 1..])),
@@ -150,7 +159,7 @@ fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     }
 }
 
-/// None if the text is not a 64-bit integer.
+/// Parses a decimal integer; None if the text is not a 64-bit integer.
 pub(crate) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
     let digits = match (signed, text.strip_prefix(b"-")) {
         (Signed::Yes, Some(digits)) => digits,

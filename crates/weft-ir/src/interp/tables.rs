@@ -1,11 +1,11 @@
-//! Operations on tables.
+//! Runs operations on tables for the interpreter.
 
 use super::{Handling, TableLock, Val};
 use crate::ir::*;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use weft_core::types::Type;
 
-/// The canonical encoding of a key of several columns.
+/// Encodes a key of several columns in canonical form.
 pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
     let mut key = KeyBuilder::default();
     for part in parts {
@@ -18,7 +18,7 @@ pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
 }
 
 impl Handling<'_, '_> {
-    /// Runs an operation that gives a value.
+    /// Runs a table operation and returns its result.
     pub(super) fn table_value(&mut self, op: &Op) -> Val {
         let state = self.cx.state;
         let now = self.cx.now;
@@ -63,7 +63,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    /// Runs an operation for its effect.
+    /// Runs a table operation that has no result.
     pub(super) fn table_effect(&mut self, op: &Op) {
         let now = self.cx.now;
         match *op {
@@ -120,6 +120,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// Resolves a column to its location in a row and its type.
     pub(super) fn column(&self, table: TableId, column: ColumnId) -> (ColumnRef, Type) {
         let (table, column) = (usize::from(table.0), usize::from(column.0));
         let spec = &self.program.chain.tables[table].spec;
@@ -130,13 +131,14 @@ impl Handling<'_, '_> {
         (self.program.columns[table][column], ty)
     }
 
+    /// Inserts a row by its key; [`Row::NONE`] if the table is full or the key is too long.
     fn insert(&mut self, table: TableId, rows: &Table, key: Value, journal: Journal) -> Row {
         let now = self.cx.now;
-        let noted = journal == Journal::Yes;
+        let is_journaled = journal == Journal::Yes;
         let insert = match self.get(key).clone() {
-            Val::Bytes(key) if noted => self.cx.out.journal.insert_bytes(table.0, rows, &key, now),
+            Val::Bytes(key) if is_journaled => self.cx.out.journal.insert_bytes(table.0, rows, &key, now),
             Val::Bytes(key) => rows.insert_bytes(&key, now),
-            key if noted => self.cx.out.journal.insert_int(table.0, rows, key.word(), now),
+            key if is_journaled => self.cx.out.journal.insert_int(table.0, rows, key.word(), now),
             key => rows.insert_int(key.word(), now),
         };
         match insert {
@@ -145,6 +147,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// Writes a column of a row; false if the bytes do not fit.
     fn set_column(
         &mut self,
         table: TableId,
@@ -172,6 +175,7 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// The IR type of a value.
     fn type_of(&self, value: &Val) -> Ty {
         match value {
             Val::Bool(_) => Ty::Bool,
@@ -182,6 +186,8 @@ impl Handling<'_, '_> {
         }
     }
 
+    /// Locks the stripe of a key, or all of a table without a key. Does nothing if the pass already holds a lock of the
+    /// table.
     fn lock(&mut self, table: TableId, key: Option<Value>) {
         let index = usize::from(table.0);
         if self.held[index].is_some() {
@@ -200,6 +206,7 @@ impl Handling<'_, '_> {
     }
 }
 
+/// Records the old value of a column in the journal.
 fn record(
     journal: &mut weft_core::table::Journal,
     table: TableId,

@@ -7,7 +7,7 @@ use weft_core::inputs::InputSet;
 
 use super::clean;
 
-/// The function for tuples with all inputs of `present`, if nothing before it clears them.
+/// Specializes a function for tuples with all inputs of `present`, if no code before it clears them.
 pub fn present(function: &Function, present: InputSet) -> Function {
     let mut function = function.clone();
     let present = present & !cleared(&function);

@@ -9,14 +9,14 @@ use crate::ir::{Block, BlockId, Function, Jump, Op, Terminator, Value};
 
 use super::targets;
 
-/// See the module.
+/// Folds branches, skips empty blocks and merges blocks until nothing changes.
 pub fn simplify(function: &mut Function) {
     loop {
         fold_branches(function);
-        drop_unreached(function);
-        let changed = skip_empty(function) | join_lines(function);
+        remove_unreachable(function);
+        let changed = skip_empty(function) | merge_single_successors(function);
         if !changed {
-            drop_unreached(function);
+            remove_unreachable(function);
             return;
         }
     }
@@ -25,7 +25,7 @@ pub fn simplify(function: &mut Function) {
 /// Turns branches on constants into jumps, and branches on a negated flag into branches on the flag.
 fn fold_branches(function: &mut Function) {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
-    let made: BTreeMap<Value, Op> = insts
+    let definitions: BTreeMap<Value, Op> = insts
         .filter_map(|inst| match (&inst.op, inst.result) {
             (op @ (Op::BoolConst(_) | Op::Not(_)), Some(value)) => Some((value, op.clone())),
             _ => None,
@@ -33,7 +33,7 @@ fn fold_branches(function: &mut Function) {
         .collect();
     for block in &mut function.blocks {
         while let Terminator::Branch(by, yes, no) = &block.end {
-            block.end = match made.get(by) {
+            block.end = match definitions.get(by) {
                 Some(Op::BoolConst(true)) => Terminator::Jump(yes.clone()),
                 Some(Op::BoolConst(false)) => Terminator::Jump(no.clone()),
                 _ if yes == no => Terminator::Jump(yes.clone()),
@@ -45,12 +45,12 @@ fn fold_branches(function: &mut Function) {
 }
 
 /// Removes unreachable blocks and renumbers the others.
-pub(super) fn drop_unreached(function: &mut Function) {
+pub(super) fn remove_unreachable(function: &mut Function) {
     let mut reached = vec![false; function.blocks.len()];
-    let mut ahead = vec![0];
-    while let Some(at) = ahead.pop() {
+    let mut pending = vec![0];
+    while let Some(at) = pending.pop() {
         if !core::mem::replace(&mut reached[at], true) {
-            ahead.extend(targets(&function.blocks[at].end));
+            pending.extend(targets(&function.blocks[at].end));
         }
     }
     let mut next = 0;
@@ -69,14 +69,15 @@ pub(super) fn drop_unreached(function: &mut Function) {
     }
 }
 
-/// Redirects jumps past blocks that only jump. Such a block has no parameters, so no value is lost.
+/// Redirects jumps past blocks that only jump; true if it changed any. Such a block has no parameters, so no value is
+/// lost.
 fn skip_empty(function: &mut Function) -> bool {
-    let through: Vec<Option<Jump>> = function.blocks.iter().map(through).collect();
+    let next_jumps: Vec<Option<Jump>> = function.blocks.iter().map(empty_block_jump).collect();
     let mut changed = false;
     for block in &mut function.blocks {
         each_jump(&mut block.end, |jump| {
             // One step at a time. There is no cycle of empty blocks, because loops begin with a row look-up.
-            if let Some(next) = &through[jump.block.0 as usize]
+            if let Some(next) = &next_jumps[jump.block.0 as usize]
                 && next.block != jump.block
             {
                 *jump = next.clone();
@@ -87,7 +88,8 @@ fn skip_empty(function: &mut Function) -> bool {
     changed
 }
 
-fn through(block: &Block) -> Option<Jump> {
+/// The jump of a block without parameters, instructions and scan; None for other blocks.
+fn empty_block_jump(block: &Block) -> Option<Jump> {
     let is_empty = block.params.is_empty() && block.insts.is_empty() && block.scan_rows_max.is_none();
     match &block.end {
         Terminator::Jump(jump) if is_empty => Some(jump.clone()),
@@ -95,23 +97,23 @@ fn through(block: &Block) -> Option<Jump> {
     }
 }
 
-/// Joins each block with its successor, if that has no other predecessor.
-fn join_lines(function: &mut Function) -> bool {
-    let mut n_ways_in = vec![0usize; function.blocks.len()];
+/// Merges each block with its only successor, if that has no other predecessor; true if it merged any.
+fn merge_single_successors(function: &mut Function) -> bool {
+    let mut n_predecessors = vec![0usize; function.blocks.len()];
     for block in &function.blocks {
-        targets(&block.end).into_iter().for_each(|to| n_ways_in[to] += 1);
+        targets(&block.end).into_iter().for_each(|to| n_predecessors[to] += 1);
     }
     let mut renamed: BTreeMap<Value, Value> = BTreeMap::new();
     let mut changed = false;
     for at in 0..function.blocks.len() {
         while let Terminator::Jump(jump) = &function.blocks[at].end {
             let to = jump.block.0 as usize;
-            if n_ways_in[to] != 1 || to == at || to == 0 || function.blocks[to].scan_rows_max.is_some() {
+            if n_predecessors[to] != 1 || to == at || to == 0 || function.blocks[to].scan_rows_max.is_some() {
                 break;
             }
             let args = jump.args.clone();
             let joined = core::mem::take(&mut function.blocks[to]);
-            n_ways_in[to] = 0;
+            n_predecessors[to] = 0;
             renamed.extend(joined.params.iter().copied().zip(args));
             let block = &mut function.blocks[at];
             block.insts.extend(joined.insts);
@@ -120,13 +122,13 @@ fn join_lines(function: &mut Function) -> bool {
         }
     }
     if changed {
-        drop_unreached(function);
+        remove_unreachable(function);
         rename(function, &renamed);
     }
     changed
 }
 
-/// Replaces values by equal ones.
+/// Replaces each operand that is a key of `renamed` by the value that it maps to, repeatedly.
 pub(super) fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
     let last = |value: &mut Value| {
         while let Some(next) = renamed.get(value) {
@@ -139,6 +141,7 @@ pub(super) fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) 
     }
 }
 
+/// Calls `visit` for each jump of a terminator.
 pub(super) fn each_jump(end: &mut Terminator, mut visit: impl FnMut(&mut Jump)) {
     match end {
         Terminator::Jump(jump) => visit(jump),
@@ -150,6 +153,7 @@ pub(super) fn each_jump(end: &mut Terminator, mut visit: impl FnMut(&mut Jump)) 
     }
 }
 
+/// Calls `visit` for each value that a terminator or its jumps read.
 fn each_value(end: &mut Terminator, mut visit: impl FnMut(&mut Value)) {
     use crate::ir::StatusOperand;
     match end {

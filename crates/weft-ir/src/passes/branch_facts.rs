@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 
 use crate::ir::{BoolOp, Function, Op, Terminator, Value};
 
-use super::blocks::{drop_unreached, rename};
+use super::blocks::{remove_unreachable, rename};
 use super::targets;
 
 /// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
 
-/// See the module.
+/// Replaces selects and branches on flags with known values by the chosen value or a jump.
 pub fn fold(function: &mut Function) {
     let known = FlagFacts::of(function);
     let mut renamed = BTreeMap::new();
     for at in 0..function.blocks.len() {
         for inst in &function.blocks[at].insts {
             if let (Op::Select(by, yes, no), Some(result)) = (&inst.op, inst.result)
-                && let Some(holds) = known.flag(at, *by, STEPS_MAX)
+                && let Some(holds) = known.flag_in(at, *by, STEPS_MAX)
             {
                 renamed.insert(result, if holds { *yes } else { *no });
             }
@@ -29,7 +29,7 @@ pub fn fold(function: &mut Function) {
     let ends: Vec<Option<Terminator>> = (0..function.blocks.len())
         .map(|at| match &function.blocks[at].end {
             Terminator::Branch(by, yes, no) => {
-                let holds = known.flag(at, *by, STEPS_MAX)?;
+                let holds = known.flag_in(at, *by, STEPS_MAX)?;
                 Some(Terminator::Jump(if holds { yes.clone() } else { no.clone() }))
             }
             _ => None,
@@ -42,63 +42,64 @@ pub fn fold(function: &mut Function) {
         block.insts.retain(|inst| inst.result.is_none_or(|result| !renamed.contains_key(&result)));
     }
     rename(function, &renamed);
-    drop_unreached(function);
+    remove_unreachable(function);
 }
 
 /// The known values of flags, by block.
 struct FlagFacts {
     /// The definitions of flags by other flags.
-    made: BTreeMap<Value, Op>,
-    /// The only edge to a block.
-    before: Vec<Option<OnlyEdge>>,
+    definitions: BTreeMap<Value, Op>,
+    /// The only edge to each block; None if the block has several or none.
+    only_edges: Vec<Option<OnlyEdge>>,
 }
 
 #[derive(Clone, Copy)]
 struct OnlyEdge {
     from: usize,
     /// The flag of the branch, and its value on this edge.
-    asked: Option<(Value, bool)>,
+    condition: Option<(Value, bool)>,
 }
 
 impl FlagFacts {
+    /// Collects the definitions of flags and the blocks with one incoming edge.
     fn of(function: &Function) -> Self {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
-        let made = insts.filter_map(|inst| match inst.op {
+        let definitions = insts.filter_map(|inst| match inst.op {
             Op::BoolConst(_) | Op::Not(_) | Op::BoolBinary(BoolOp::And | BoolOp::Or, ..) => {
                 inst.result.map(|result| (result, inst.op.clone()))
             }
             _ => None,
         });
-        let mut n_ways_in = vec![0; function.blocks.len()];
-        let mut before = vec![None; function.blocks.len()];
+        let mut n_predecessors = vec![0; function.blocks.len()];
+        let mut only_edges = vec![None; function.blocks.len()];
         for (from, block) in function.blocks.iter().enumerate() {
             for (nth, to) in targets(&block.end).into_iter().enumerate() {
-                n_ways_in[to] += 1;
-                let asked = match &block.end {
+                n_predecessors[to] += 1;
+                let condition = match &block.end {
                     Terminator::Branch(by, ..) => Some((*by, nth == 0)),
                     _ => None,
                 };
-                before[to] = Some(OnlyEdge { from, asked });
+                only_edges[to] = Some(OnlyEdge { from, condition });
             }
         }
-        for (before, n) in before.iter_mut().zip(n_ways_in) {
-            *before = before.filter(|_| n == 1);
+        for (only_edge, n) in only_edges.iter_mut().zip(n_predecessors) {
+            *only_edge = only_edge.filter(|_| n == 1);
         }
-        Self { made: made.collect(), before }
+        Self { definitions: definitions.collect(), only_edges }
     }
 
-    /// The value of a flag in a block, if it is known.
-    fn flag(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
+    /// Decides a flag in a block from earlier branches; None if they do not decide it.
+    fn flag_in(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
         let mut at = block;
         for _ in 0..steps {
-            let Some(OnlyEdge { from, asked }) = self.before[at] else { break };
-            if let Some(found) = asked.and_then(|(by, holds)| self.implied_by(by, holds, flag, steps)) {
+            let Some(OnlyEdge { from, condition }) = self.only_edges[at] else { break };
+            if let Some(found) = condition.and_then(|(by, holds)| self.implied_by(by, holds, flag, steps)) {
                 return Some(found);
             }
             at = from;
         }
-        let of = |flag: &Value| self.flag(block, *flag, steps / 2);
-        match self.made.get(&flag).filter(|_| steps > 1)? {
+        let of = |flag: &Value| self.flag_in(block, *flag, steps / 2);
+        match self.definitions.get(&flag).filter(|_| steps > 1)? {
             Op::BoolConst(holds) => Some(*holds),
             Op::Not(a) => of(a).map(|holds| !holds),
             Op::BoolBinary(op, a, b) => {
@@ -115,17 +116,17 @@ impl FlagFacts {
         }
     }
 
-    /// The value of a flag, given the value of another one.
+    /// Decides a flag from the value of the flag `by`; None if it implies nothing.
     fn implied_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
         if by == flag {
             return Some(holds);
         }
-        match self.made.get(&by).filter(|_| steps > 1)? {
+        match self.definitions.get(&by).filter(|_| steps > 1)? {
             Op::Not(a) => self.implied_by(*a, !holds, flag, steps / 2),
             // Both operands are true, or both are false.
             Op::BoolBinary(op, a, b) if holds == (*op == BoolOp::And) => {
-                let told = self.implied_by(*a, holds, flag, steps / 2);
-                told.or_else(|| self.implied_by(*b, holds, flag, steps / 2))
+                let implied = self.implied_by(*a, holds, flag, steps / 2);
+                implied.or_else(|| self.implied_by(*b, holds, flag, steps / 2))
             }
             _ => None,
         }

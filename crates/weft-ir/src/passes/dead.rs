@@ -9,27 +9,27 @@ use crate::ir::{Function, Op, Ty, Value};
 
 use super::blocks::each_jump;
 
-/// See the module.
+/// Removes the unused pure operations and the unused block parameters of a function.
 pub fn remove(function: &mut Function) {
-    let used = used(function);
+    let used = used_values(function);
     for at in 0..function.blocks.len() {
         let types = &function.types;
-        let leaves_trace = |op: &Op, result: Option<Value>| !is_pure(op, result.map(|v| types[v.0 as usize]));
+        let has_effect = |op: &Op, result: Option<Value>| !is_pure(op, result.map(|v| types[v.0 as usize]));
         let block = &mut function.blocks[at];
         block.insts.retain(|inst| {
-            inst.result.is_none_or(|result| used.contains(&result)) || leaves_trace(&inst.op, inst.result)
+            inst.result.is_none_or(|result| used.contains(&result)) || has_effect(&inst.op, inst.result)
         });
     }
-    drop_params(function, &used);
+    remove_unused_params(function, &used);
 }
 
 /// The values that effects, terminators or used operations use.
-fn used(function: &Function) -> BTreeSet<Value> {
+fn used_values(function: &Function) -> BTreeSet<Value> {
     let mut used = BTreeSet::new();
     loop {
         let before = used.len();
         for block in function.blocks.iter().rev() {
-            used.extend(ends_with(&block.end));
+            used.extend(terminator_operands(&block.end));
             for jump in block.end.jumps() {
                 let params = &function.blocks[jump.block.0 as usize].params;
                 let read = params.iter().zip(&jump.args).filter(|(param, _)| used.contains(param));
@@ -49,8 +49,8 @@ fn used(function: &Function) -> BTreeSet<Value> {
     }
 }
 
-/// The values that a terminator reads itself.
-fn ends_with(end: &crate::ir::Terminator) -> Vec<Value> {
+/// Lists the values that a terminator reads itself, without arguments of jumps.
+fn terminator_operands(end: &crate::ir::Terminator) -> Vec<Value> {
     use crate::ir::{StatusOperand, Terminator};
     match end {
         Terminator::Branch(by, ..) => vec![*by],
@@ -67,7 +67,8 @@ fn ends_with(end: &crate::ir::Terminator) -> Vec<Value> {
     }
 }
 
-fn drop_params(function: &mut Function, used: &BTreeSet<Value>) {
+/// Removes the block parameters that are not in `used`, and their arguments in jumps.
+fn remove_unused_params(function: &mut Function, used: &BTreeSet<Value>) {
     let keep: Vec<Vec<bool>> = function
         .blocks
         .iter()

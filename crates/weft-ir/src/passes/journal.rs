@@ -6,14 +6,14 @@ use crate::ir::{Function, Journal, Op, Terminator};
 
 use super::targets;
 
-/// See the module.
+/// Clears the journal flag of each write that no rollback or failure can follow.
 pub fn relax(function: &mut Function) {
-    let ahead = rollback_follows(function);
-    for (block, is_ahead) in function.blocks.iter_mut().zip(ahead) {
-        let mut is_ahead = is_ahead;
+    let follows = rollback_follows(function);
+    for (block, rollback_ahead) in function.blocks.iter_mut().zip(follows) {
+        let mut rollback_ahead = rollback_ahead;
         for inst in block.insts.iter_mut().rev() {
             match &mut inst.op {
-                Op::RollBack => is_ahead = true,
+                Op::RollBack => rollback_ahead = true,
                 Op::CallSet(.., journal)
                 | Op::VarSet(.., journal)
                 | Op::VarMerge(.., journal)
@@ -22,7 +22,7 @@ pub fn relax(function: &mut Function) {
                 | Op::SetColumn(.., journal)
                 | Op::SetColumnNull(.., journal)
                 | Op::CountInto(.., journal)
-                    if !is_ahead =>
+                    if !rollback_ahead =>
                 {
                     *journal = Journal::No;
                 }
@@ -35,20 +35,20 @@ pub fn relax(function: &mut Function) {
 /// For each block, whether a path from its end leads to a rollback, or its terminator is one.
 pub(super) fn rollback_follows(function: &Function) -> Vec<bool> {
     let n = function.blocks.len();
-    let mut ahead: Vec<bool> =
+    let mut follows: Vec<bool> =
         function.blocks.iter().map(|block| matches!(block.end, Terminator::Fail { .. })).collect();
     let rolls_back: Vec<bool> =
         function.blocks.iter().map(|block| block.insts.iter().any(|inst| inst.op == Op::RollBack)).collect();
     loop {
         let mut changed = false;
         for at in (0..n).rev() {
-            let leads = targets(&function.blocks[at].end).into_iter().any(|to| ahead[to] || rolls_back[to]);
-            if leads && !core::mem::replace(&mut ahead[at], true) {
+            let leads = targets(&function.blocks[at].end).into_iter().any(|to| follows[to] || rolls_back[to]);
+            if leads && !core::mem::replace(&mut follows[at], true) {
                 changed = true;
             }
         }
         if !changed {
-            return ahead;
+            return follows;
         }
     }
 }

@@ -16,7 +16,7 @@ mod tests;
 
 use crate::ir::{Function, Terminator};
 
-/// All passes, in an order that suits lowered functions.
+/// Runs all passes, in an order that suits lowered functions.
 pub fn clean(mut function: Function) -> Function {
     blocks::simplify(&mut function);
     branch_facts::fold(&mut function);

@@ -16,7 +16,7 @@ use super::targets;
 const WRITES_MAX: usize = 64;
 const BLOCKS_MAX: usize = 256;
 
-/// See the module.
+/// Sinks the undoable writes of a function; functions with row scans or too many blocks stay as they are.
 pub fn writes(function: &mut Function) {
     let scans = function.blocks.iter().any(|block| block.scan_rows_max.is_some());
     if scans || function.blocks.len() > BLOCKS_MAX {
@@ -26,15 +26,16 @@ pub fn writes(function: &mut Function) {
     for at in 0..function.blocks.len() {
         // From the last write on, so that it is not in the way of earlier ones.
         for nth in (0..function.blocks[at].insts.len()).rev() {
-            if moved < WRITES_MAX && is_undone(&function.blocks[at].insts[nth].op) {
+            if moved < WRITES_MAX && is_undone_by_errors(&function.blocks[at].insts[nth].op) {
                 moved += 1;
-                sink(function, (at, nth));
+                sink_write(function, (at, nth));
             }
         }
     }
 }
 
-fn is_undone(op: &Op) -> bool {
+/// Whether an error in the handler undoes the operation, so that it can be sunk.
+fn is_undone_by_errors(op: &Op) -> bool {
     matches!(op, Op::CallSet(.., Journal::Yes) | Op::TouchRead(..))
 }
 
@@ -44,35 +45,37 @@ enum SinkStep {
     /// The write must be done before this instruction, or before the terminator.
     Here(usize),
     /// An error undoes the write.
-    Nowhere,
+    Dropped,
     /// The write continues to the successors.
-    On,
+    Continues,
 }
 
-fn sink(function: &mut Function, (home, nth): (usize, usize)) {
+/// Moves the write at instruction `nth` of block `home` as far down as allowed. It stays unless there is
+/// a new position that no rollback follows: only there does the write get cheaper.
+fn sink_write(function: &mut Function, (home, nth): (usize, usize)) {
     let write = function.blocks[home].insts[nth].clone();
     let n = function.blocks.len();
     let step_of = |at: usize, from: usize| {
         sink_step(&function.blocks[at].insts[from..], &function.blocks[at].end, &write.op)
     };
-    let through: Vec<SinkStep> = (0..n)
-        .map(|at| if at == home { shifted(step_of(at, nth + 1), nth + 1) } else { step_of(at, 0) })
+    let steps: Vec<SinkStep> = (0..n)
+        .map(|at| if at == home { shift_step(step_of(at, nth + 1), nth + 1) } else { step_of(at, 0) })
         .collect();
-    let mut leads: Vec<Vec<usize>> = vec![Vec::new(); n];
+    let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); n];
     for (at, block) in function.blocks.iter().enumerate() {
-        targets(&block.end).into_iter().for_each(|to| leads[to].push(at));
+        targets(&block.end).into_iter().for_each(|to| predecessors[to].push(at));
     }
-    // Initially all blocks pass it on that can; a block stops if some predecessor of its successor does not.
-    let mut hands_on: Vec<bool> = through.iter().map(|step| *step == SinkStep::On).collect();
-    let mut brought = vec![false; n];
+    // Initially, every block that can passes it on; a block stops if some predecessor of its successor does not.
+    let mut passes_on: Vec<bool> = steps.iter().map(|step| *step == SinkStep::Continues).collect();
+    let mut arrives = vec![false; n];
     loop {
-        reach(function, home, &hands_on, &leads, &mut brought);
+        mark_reached(function, home, &passes_on, &predecessors, &mut arrives);
         let mut changed = false;
         for at in 0..n {
-            let has_it = at == home || brought[at];
-            let takes = |to: usize| brought[to] || through[to] == SinkStep::Nowhere && to != home;
-            if has_it && hands_on[at] && !targets(&function.blocks[at].end).into_iter().all(takes) {
-                hands_on[at] = false;
+            let has_write = at == home || arrives[at];
+            let takes = |to: usize| arrives[to] || steps[to] == SinkStep::Dropped && to != home;
+            if has_write && passes_on[at] && !targets(&function.blocks[at].end).into_iter().all(takes) {
+                passes_on[at] = false;
                 changed = true;
             }
         }
@@ -80,69 +83,87 @@ fn sink(function: &mut Function, (home, nth): (usize, usize)) {
             break;
         }
     }
-    let places: Vec<(usize, usize)> = (0..n)
-        .filter(|at| *at == home || brought[*at])
-        .filter_map(|at| match through[at] {
+    let positions: Vec<(usize, usize)> = (0..n)
+        .filter(|at| *at == home || arrives[*at])
+        .filter_map(|at| match steps[at] {
             SinkStep::Here(before) => Some((at, before)),
-            SinkStep::On if !hands_on[at] => Some((at, function.blocks[at].insts.len())),
+            SinkStep::Continues if !passes_on[at] => Some((at, function.blocks[at].insts.len())),
             _ => None,
         })
         .collect();
     let rolls_back = rollback_follows(function);
-    if places.iter().any(|(at, _)| !rolls_back[*at]) {
-        place(function, (home, nth), &places, write);
+    if positions.iter().any(|(at, _)| !rolls_back[*at]) {
+        move_write(function, (home, nth), &positions, write);
     }
 }
 
-fn shifted(step: SinkStep, by: usize) -> SinkStep {
+/// Adds `by` to the instruction index of a step.
+fn shift_step(step: SinkStep, by: usize) -> SinkStep {
     match step {
         SinkStep::Here(before) => SinkStep::Here(before + by),
         other => other,
     }
 }
 
-/// Marks the blocks to which all predecessors bring the write.
-fn reach(function: &Function, home: usize, hands_on: &[bool], leads: &[Vec<usize>], brought: &mut [bool]) {
-    brought.fill(false);
+/// Marks in `arrives` the blocks to which all predecessors pass the write.
+fn mark_reached(
+    function: &Function,
+    home: usize,
+    passes_on: &[bool],
+    predecessors: &[Vec<usize>],
+    arrives: &mut [bool],
+) {
+    arrives.fill(false);
     let mut changed = true;
     while changed {
         changed = false;
         for at in 0..function.blocks.len() {
-            let brings = |from: &usize| hands_on[*from] && (*from == home || brought[*from]);
-            if at != home && !brought[at] && !leads[at].is_empty() && leads[at].iter().all(brings) {
-                brought[at] = true;
+            let brings = |from: &usize| passes_on[*from] && (*from == home || arrives[*from]);
+            if at != home
+                && !arrives[at]
+                && !predecessors[at].is_empty()
+                && predecessors[at].iter().all(brings)
+            {
+                arrives[at] = true;
                 changed = true;
             }
         }
     }
 }
 
-fn place(function: &mut Function, (home, nth): (usize, usize), places: &[(usize, usize)], write: Inst) {
-    for (at, before) in places {
+/// Copies a write in front of the instructions at `positions`, and removes it from instruction `nth` of block `home`.
+fn move_write(
+    function: &mut Function,
+    (home, nth): (usize, usize),
+    positions: &[(usize, usize)],
+    write: Inst,
+) {
+    for (at, before) in positions {
         function.blocks[*at].insts.insert(*before, write.clone());
     }
     // It was inserted behind its old position.
     function.blocks[home].insts.remove(nth);
 }
 
+/// Decides what becomes of a write that reaches `insts` and then the terminator.
 fn sink_step(insts: &[Inst], end: &Terminator, write: &Op) -> SinkStep {
     for (nth, inst) in insts.iter().enumerate() {
         if inst.op == Op::RollBack {
-            return SinkStep::Nowhere;
+            return SinkStep::Dropped;
         }
-        if notices(&inst.op, write) {
+        if depends_on_write(&inst.op, write) {
             return SinkStep::Here(nth);
         }
     }
     match end {
-        Terminator::Fail { .. } => SinkStep::Nowhere,
-        Terminator::Jump(_) | Terminator::Branch(..) => SinkStep::On,
+        Terminator::Fail { .. } => SinkStep::Dropped,
+        Terminator::Jump(_) | Terminator::Branch(..) => SinkStep::Continues,
         _ => SinkStep::Here(insts.len()),
     }
 }
 
 /// Whether an operation observes, undoes or overwrites a write.
-fn notices(op: &Op, write: &Op) -> bool {
+fn depends_on_write(op: &Op, write: &Op) -> bool {
     match (op, write) {
         (Op::CallGet(cell) | Op::CallSet(cell, ..), Op::CallSet(own, ..)) => cell == own,
         // The touch decides which row is evicted. It does not decide whether the row lives: it lived at this time.

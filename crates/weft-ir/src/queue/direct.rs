@@ -54,7 +54,7 @@ impl Moment {
     /// The moments with at most one handler per level.
     pub const SINGLES: usize = 7;
 
-    /// The index of such a moment; None for a timer.
+    /// The index of a moment with at most one handler per level. For a timer, its number as the error.
     #[inline(always)]
     pub fn single(self) -> Result<usize, usize> {
         match self {

@@ -81,6 +81,7 @@ pub fn compare(
 
 /// The number of occurrences of each operation, step and end in a program, by [`name`] and [`step_name`].
 pub fn coverage(program: &QueueProgram) -> BTreeMap<String, u64> {
+    /// Counts the steps by name, with those of both branches.
     fn add(steps: &[Step], counts: &mut BTreeMap<String, u64>) {
         for step in steps {
             *counts.entry(step_name(step)).or_default() += 1;
@@ -153,7 +154,7 @@ pub fn program(rng: &mut Rng) -> QueueProgram {
     program
 }
 
-/// A level without its handlers.
+/// Generates a level without its handlers.
 fn level(rng: &mut Rng, at: usize, is_leaf: bool) -> Level {
     let n = rng.pick(&[1, 2, 8]);
     let partitions =
@@ -181,7 +182,7 @@ fn level(rng: &mut Rng, at: usize, is_leaf: bool) -> Level {
     }
 }
 
-/// At least two of each type.
+/// Generates variables, at least two of each type.
 fn vars(rng: &mut Rng) -> Vec<VarDecl> {
     let extra = rng.below(3);
     let types = [Ty::Int, Ty::Float, Ty::Bool, Ty::Int, Ty::Float, Ty::Bool, Ty::Int, Ty::Int];
@@ -196,7 +197,7 @@ fn vars(rng: &mut Rng) -> Vec<VarDecl> {
     types.into_iter().take(6 + extra).enumerate().map(var).collect()
 }
 
-/// All mandatory handlers of a level, and most optional ones.
+/// Generates all mandatory handlers of a level, and most optional ones.
 fn handlers(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Handlers {
     let has_partitions = level.partitions != Partitions::One;
     let needs_rank = level.order.by_least_packet || level.packets != PacketOrder::Arrival;
@@ -242,6 +243,7 @@ struct Generating<'g> {
 }
 
 impl<'g> Generating<'g> {
+    /// Generates a handler that ends on each path.
     fn handler(rng: &'g mut Rng, program: &'g QueueProgram, level: &'g Level, moment: Moment) -> Handler {
         let mut generating =
             Self { rng, program, level, moment, types: Vec::new(), values: Vec::new(), line: 0 };
@@ -252,7 +254,7 @@ impl<'g> Generating<'g> {
         Handler { body, types: generating.types }
     }
 
-    /// Some steps; returns whether all paths through them end.
+    /// Adds random steps. True if all paths through them end the handler.
     fn block(&mut self, steps: &mut Vec<Step>, depth: usize) -> bool {
         let outer = self.values.len();
         let mut ended = false;
@@ -276,6 +278,7 @@ impl<'g> Generating<'g> {
         ended
     }
 
+    /// Adds a branch with random blocks. True if both blocks end the handler.
     fn branch(&mut self, steps: &mut Vec<Step>, depth: usize) -> bool {
         let by = self.value(steps, Ty::Bool);
         let (mut then, mut otherwise) = (Vec::new(), Vec::new());
@@ -286,6 +289,7 @@ impl<'g> Generating<'g> {
         then_ends && otherwise_ends
     }
 
+    /// Adds a store to a random writable slot, if there is one.
     fn store(&mut self, steps: &mut Vec<Step>) {
         let stored = self.slots().into_iter().filter(|(slot, _)| self.may_store(*slot));
         let stored: Vec<_> = stored.collect();
@@ -296,6 +300,7 @@ impl<'g> Generating<'g> {
         }
     }
 
+    /// Adds a random verdict that the moment allows, or the value that it gives.
     fn end(&mut self, steps: &mut Vec<Step>) {
         self.line += 1;
         if self.moment.gives() {
@@ -309,7 +314,7 @@ impl<'g> Generating<'g> {
         }
     }
 
-    /// A value of this type, usually an existing one.
+    /// Chooses a value of this type, usually an existing one.
     fn value(&mut self, steps: &mut Vec<Step>, ty: Ty) -> Value {
         let there: Vec<Value> =
             self.values.iter().copied().filter(|v| self.types[usize::from(v.0)] == ty).collect();
@@ -327,6 +332,7 @@ impl<'g> Generating<'g> {
         self.define(steps, ty, op)
     }
 
+    /// Adds an operation; returns its result.
     fn define(&mut self, steps: &mut Vec<Step>, ty: Ty, op: Op) -> Value {
         let value = Value(self.types.len() as u16);
         self.types.push(ty);
@@ -335,6 +341,7 @@ impl<'g> Generating<'g> {
         value
     }
 
+    /// Adds a random operation; returns its result.
     fn operation(&mut self, steps: &mut Vec<Step>) -> Value {
         let mut int = |g: &mut Self| g.value(steps, Ty::Int);
         let (ty, op) = match self.rng.below(16) {
@@ -349,7 +356,7 @@ impl<'g> Generating<'g> {
         self.define(steps, ty, op)
     }
 
-    /// An operation on floats or booleans.
+    /// Generates an operation on floats or booleans, and its type.
     fn other_operation(&mut self, steps: &mut Vec<Step>) -> (Ty, Op) {
         let mut float = |g: &mut Self| g.value(steps, Ty::Float);
         match self.rng.below(10) {
@@ -370,7 +377,7 @@ impl<'g> Generating<'g> {
         }
     }
 
-    /// The readable words with their types.
+    /// Lists the readable slots with their types.
     fn slots(&self) -> Vec<(Slot, Ty)> {
         let ints = |scope, n: u16| (0..n).map(move |word| (Slot::new(scope, word), Ty::Int));
         let vars = |scope, first: u16, vars: &'g [VarDecl]| {
@@ -390,6 +397,7 @@ impl<'g> Generating<'g> {
         slots
     }
 
+    /// Whether a handler may write the slot; the others belong to the queue.
     fn may_store(&self, slot: Slot) -> bool {
         match slot.scope {
             Scope::Node => slot.word >= word::NODE_VARS,
@@ -443,6 +451,7 @@ struct HandlerWords {
 }
 
 impl HandlerWords {
+    /// Generates random words; variables have their start values.
     fn random(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Self {
         let mut number = |_| int(rng) as u64;
         let starts = |vars: &[VarDecl]| vars.iter().map(|var| var.start).collect::<Vec<u64>>();
@@ -507,6 +516,7 @@ impl HandlerWords {
         end
     }
 
+    /// Whether all words are equal; any two NaNs count as equal.
     fn equals(&self, other: &Self, level: &Level) -> bool {
         let same = |mine: &[u64], theirs: &[u64], vars: &[VarDecl], first: u16| {
             let mut pairs = mine.iter().zip(theirs).enumerate();
@@ -528,7 +538,7 @@ fn padded<const N: usize>(words: &[u64]) -> [u64; N] {
     core::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
 }
 
-/// An integer, likely an edge value.
+/// Generates an integer, likely an edge value.
 fn int(rng: &mut Rng) -> i64 {
     let edges = [0, 1, 2, 3, -1, -2, 7, 63, 64, 1500, 1_000_000, i64::MAX, i64::MIN, 1 << 53, (1 << 32) - 1];
     match rng.below(10) {
@@ -538,7 +548,7 @@ fn int(rng: &mut Rng) -> i64 {
     }
 }
 
-/// A float, likely an edge value.
+/// Generates a float, likely an edge value.
 fn float(rng: &mut Rng) -> f64 {
     let edges =
         [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -0.7, 0.1, 1e16, -1e300, 5e-324, 9.3e18, f64::INFINITY, f64::NAN];

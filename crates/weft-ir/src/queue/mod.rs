@@ -219,7 +219,7 @@ impl Timer {
 }
 
 impl Handlers {
-    /// All handlers with their moments.
+    /// Iterates over all handlers with their moments.
     pub fn iter(&self) -> impl Iterator<Item = (Moment, &Handler)> {
         let single = [
             (Moment::Key, &self.key),
@@ -235,7 +235,7 @@ impl Handlers {
         single.chain(every.map(|(nth, timer)| (timer.moment(nth), &timer.handler)))
     }
 
-    /// The handler of a moment.
+    /// The handler of a moment; None if the level has none.
     pub fn get(&self, moment: Moment) -> Option<&Handler> {
         match moment {
             Moment::Key => self.key.as_ref(),
@@ -640,7 +640,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The values that the operation reads.
+    /// Iterates over the values that the operation reads.
     pub fn operands(&self) -> impl Iterator<Item = Value> {
         let all = match *self {
             Self::Int(_) | Self::Float(_) | Self::Bool(_) | Self::Load(_) => [None; 3],
@@ -674,6 +674,7 @@ impl Handler {
     }
 }
 
+/// The number of steps on the longest path.
 fn longest(steps: &[Step]) -> u32 {
     let of = |step: &Step| match step {
         Step::If { then, otherwise, .. } => 1 + longest(then).max(longest(otherwise)),

@@ -51,6 +51,7 @@ impl Display for Level {
     }
 }
 
+/// Writes steps, one a line, indented by `depth`.
 fn block(f: &mut Formatter<'_>, steps: &[Step], depth: usize) -> fmt::Result {
     let indent = "  ".repeat(depth);
     for step in steps {

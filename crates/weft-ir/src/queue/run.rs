@@ -69,7 +69,7 @@ struct Running<'r, 'w> {
 }
 
 impl Running<'_, '_> {
-    /// The end word; None if the steps behind the block follow.
+    /// Runs steps. Returns the end word if they end the handler; None if the steps after the block follow.
     fn block(&mut self, steps: &[Step]) -> Option<u64> {
         for step in steps {
             match step {
@@ -102,6 +102,7 @@ impl Running<'_, '_> {
         if ty == Ty::Bool { u64::from(word != 0) } else { word }
     }
 
+    /// The word of a slot, for reading and writing.
     fn word(&mut self, slot: Slot) -> &mut u64 {
         let words = match slot.scope {
             Scope::Node => &mut *self.words.node,

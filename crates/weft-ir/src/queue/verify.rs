@@ -37,6 +37,7 @@ pub fn verify(program: &QueueProgram) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks one level of a queue: partitions, variables, orders and handlers. The error says what is wrong.
 fn verify_level(program: &QueueProgram, level: &Level, is_leaf: bool) -> Result<(), String> {
     let n = level.partitions.n();
     if n == 0 || n > PARTITIONS_MAX {
@@ -83,6 +84,7 @@ fn verify_level(program: &QueueProgram, level: &Level, is_leaf: bool) -> Result<
     Ok(())
 }
 
+/// Checks the handler of one moment: types, slots, and a verdict on each path.
 fn verify_handler(
     program: &QueueProgram,
     level: &Level,
@@ -148,6 +150,7 @@ impl Verifying<'_> {
         Ok(ended)
     }
 
+    /// Checks the operands of an operation, and marks its result as defined.
     fn define(&mut self, value: Value, op: &Op) -> Result<(), String> {
         for operand in op.operands() {
             self.ty(operand)?;
@@ -181,16 +184,19 @@ impl Verifying<'_> {
         Ok(())
     }
 
+    /// Checks that both operands have type `want`; returns the result type.
     fn both(&self, a: Value, b: Value, want: Ty, gives: Ty) -> Result<Ty, String> {
         self.want(a, want)?;
         self.want(b, want)?;
         Ok(gives)
     }
 
+    /// Checks that a value is defined and has this type.
     fn want(&self, value: Value, ty: Ty) -> Result<(), String> {
         if self.ty(value)? == ty { Ok(()) } else { Err(format!("value {} is no {ty:?}", value.0)) }
     }
 
+    /// The type of a value; an error if it is not defined at this point.
     fn ty(&self, value: Value) -> Result<Ty, String> {
         match self.defined.get(usize::from(value.0)) {
             Some(true) => Ok(self.handler.types[usize::from(value.0)]),
@@ -198,7 +204,7 @@ impl Verifying<'_> {
         }
     }
 
-    /// The type of a word, which must exist at this moment.
+    /// The type of the word in a slot; an error if the moment does not have it.
     fn slot(&self, slot: Slot) -> Result<Ty, String> {
         let none = || format!("there is no {slot:?} here");
         let var = |vars: &[super::VarDecl], first: u16| match slot.word.checked_sub(first) {
@@ -216,6 +222,7 @@ impl Verifying<'_> {
         }
     }
 
+    /// Checks that a handler may write this value to this slot.
     fn store(&mut self, slot: Slot, value: Value) -> Result<(), String> {
         let ty = self.slot(slot)?;
         self.want(value, ty)?;

@@ -1,4 +1,4 @@
-//! The text form of declared header changes.
+//! Writes and parses the text form of declared header changes.
 //!
 //! ```text
 //! reshape U32 cut
@@ -27,6 +27,7 @@ const SUMS: &[(&str, Checksum)] = &[
     ("crc32c", Checksum::Crc32c),
 ];
 
+/// Writes the declaration of a header change, which the parser reads back.
 pub(super) fn write(out: &mut String, decl: &HeaderChangeDecl) {
     out.push_str("reshape");
     for ty in &decl.params {
@@ -71,6 +72,7 @@ fn write_relink(out: &mut String, relink: &Relink) {
     let _ = write!(out, " bytes {bytes} back {back} within {within} value {value}");
 }
 
+/// Writes the bytes of a header stack and the positions of the fields to fill in.
 fn write_stack(out: &mut String, stack: &Stack) {
     out.push_str("stack ");
     quote(out, &stack.bytes);
@@ -100,6 +102,7 @@ fn write_stack(out: &mut String, stack: &Stack) {
     out.push('\n');
 }
 
+/// Writes a checksum under the name `what`.
 fn write_sum(out: &mut String, what: &str, sum: &SumAt) {
     let (from, to) = sum.header;
     let kind = name_of(SUMS, sum.sum);
@@ -142,6 +145,7 @@ pub(super) fn parse(
     Ok(HeaderChangeDecl { params, what })
 }
 
+/// Parses the positions of addresses and checksums for pseudo headers.
 fn parse_pseudo(line: &mut SourceLine<'_>) -> Result<Pseudo, ParseError> {
     let mut pseudo = Pseudo::default();
     while line.eat_word("addresses") {
@@ -162,6 +166,7 @@ fn parse_pseudo(line: &mut SourceLine<'_>) -> Result<Pseudo, ParseError> {
     Ok(pseudo)
 }
 
+/// Parses the link of a lower header to the next one.
 fn parse_relink(line: &mut SourceLine<'_>) -> Result<Relink, ParseError> {
     line.keyword("bytes")?;
     let bytes = line.number()?;
@@ -219,6 +224,7 @@ pub(super) fn parse_stack(line: &mut SourceLine<'_>) -> Result<Stack, ParseError
     Ok(stack)
 }
 
+/// Parses what `write_sum` writes after the name.
 fn parse_sum(line: &mut SourceLine<'_>) -> Result<SumAt, ParseError> {
     let sum = line.one_of(SUMS, "a checksum")?;
     line.keyword("at")?;

@@ -66,7 +66,7 @@ pub fn write(function: &Function) -> String {
 /// The first line with a syntax error.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
     let mut lines = SourceLines::of(text);
-    let mut line = lines.wanted("`function`")?;
+    let mut line = lines.expect_line("`function`")?;
     line.keyword("function")?;
     let function = parse_function(&mut line, &mut lines)?;
     match lines.next() {
@@ -93,6 +93,7 @@ fn first_word(text: &str) -> String {
     text.split(' ').next().unwrap_or_default().to_string()
 }
 
+/// Writes a function: its blocks with parameters, instructions and terminators.
 fn write_function(out: &mut String, function: &Function) {
     out.push_str("function ");
     source_lines::quote(out, function.name.as_bytes());
@@ -126,6 +127,7 @@ fn write_function(out: &mut String, function: &Function) {
     out.push_str("}\n");
 }
 
+/// Writes a line, with the source line as a comment unless it is 0.
 fn line(out: &mut String, text: &str, source_line: u32) {
     match source_line {
         0 => out.push_str(text),
@@ -136,13 +138,14 @@ fn line(out: &mut String, text: &str, source_line: u32) {
     out.push('\n');
 }
 
+/// Formats a value with its type.
 fn typed(function: &Function, value: Value) -> String {
     // A value without a type can be written, but not parsed.
     let ty = function.types.get(value.0 as usize).map_or("?", |&ty| ty_name(ty));
     format!("v{}: {ty}", value.0)
 }
 
-/// Values with a type but no definition.
+/// Iterates over the values that have a type but no definition.
 fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
     let mut defined = vec![false; function.types.len()];
     for block in &function.blocks {
@@ -177,6 +180,7 @@ fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
 struct Types(Vec<Option<Ty>>);
 
 impl Types {
+    /// Records the type of a value. An error if it differs from an earlier one.
     fn set(&mut self, line: &SourceLine<'_>, value: Value, ty: Ty) -> Result<(), ParseError> {
         let index = value.0 as usize;
         if value.0 >= VALUES_MAX {
@@ -196,14 +200,14 @@ impl Types {
 fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Result<Function, ParseError> {
     let mut function = Function { name: head.text()?, ..Function::default() };
     head.expect('{')?;
-    head.end()?;
+    head.expect_end()?;
     let mut types = Types::default();
     // The block without a terminator so far.
     let mut open: Option<Block> = None;
     loop {
-        let mut line = lines.wanted("`}`")?;
+        let mut line = lines.expect_line("`}`")?;
         if line.eat('}') {
-            line.end()?;
+            line.expect_end()?;
             if open.is_some() {
                 return Err(line.error("the end of the block"));
             }
@@ -227,7 +231,7 @@ fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Res
                 block.insts.push(inst);
             }
         }
-        line.end()?;
+        line.expect_end()?;
     }
     let missing = types.0.iter().position(Option::is_none);
     if let Some(value) = missing {
@@ -237,6 +241,7 @@ fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Res
     Ok(function)
 }
 
+/// Parses the head of the block with number `id`, with its parameters.
 fn parse_head(line: &mut SourceLine<'_>, id: usize, types: &mut Types) -> Result<Block, ParseError> {
     line.keyword(&format!("block{id}"))?;
     let mut block = Block::default();
@@ -258,6 +263,7 @@ fn parse_head(line: &mut SourceLine<'_>, id: usize, types: &mut Types) -> Result
     Ok(block)
 }
 
+/// Parses an instruction, with its result if it has one.
 fn parse_inst(line: &mut SourceLine<'_>, types: &mut Types) -> Result<Inst, ParseError> {
     let mut result = None;
     if line.is_value() {
@@ -270,6 +276,7 @@ fn parse_inst(line: &mut SourceLine<'_>, types: &mut Types) -> Result<Inst, Pars
     Ok(Inst { result, op, line: line.source_line })
 }
 
+/// Parses a value with its type.
 fn parse_typed(line: &mut SourceLine<'_>) -> Result<(Value, Ty), ParseError> {
     let value = line.value()?;
     line.expect(':')?;

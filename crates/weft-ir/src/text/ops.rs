@@ -1,4 +1,4 @@
-//! The text form of operations and terminators.
+//! Writes and parses the text form of operations and terminators.
 
 use super::source_lines::{SourceLine, quote, write_float};
 use super::{ParseError, name_of, thing_of};
@@ -326,6 +326,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
     };
 }
 
+/// The suffix of a mnemonic: `.journal` if the write is journalled, else empty.
 fn journal(journal: Journal) -> &'static str {
     match journal {
         Journal::Yes => ".journal",
@@ -333,6 +334,7 @@ fn journal(journal: Journal) -> &'static str {
     }
 }
 
+/// Writes values separated by commas, with `before` in front of the first; writes nothing for none.
 fn values(out: &mut String, before: &str, values: &[Value]) {
     for (i, value) in values.iter().enumerate() {
         let _ = write!(out, "{}v{}", if i == 0 { before } else { ", " }, value.0);
@@ -401,6 +403,7 @@ pub(super) fn parse_end(line: &mut SourceLine<'_>) -> Result<Option<Terminator>,
     Ok(Some(end))
 }
 
+/// Parses the operands of the terminator with the mnemonic `word`.
 fn operands_of_end(line: &mut SourceLine<'_>, word: &str) -> Result<Terminator, ParseError> {
     let source_line = line.source_line;
     Ok(match word {
@@ -429,6 +432,7 @@ fn operands_of_end(line: &mut SourceLine<'_>, word: &str) -> Result<Terminator, 
     })
 }
 
+/// Parses a jump: a block and, in parentheses, its arguments.
 fn parse_jump(line: &mut SourceLine<'_>) -> Result<Jump, ParseError> {
     let block = BlockId(line.id("block")?);
     let mut args = Vec::new();
@@ -439,7 +443,7 @@ fn parse_jump(line: &mut SourceLine<'_>) -> Result<Jump, ParseError> {
     Ok(Jump { block, args })
 }
 
-/// Reads the mnemonic and the operands.
+/// Parses an operation: the mnemonic and the operands.
 pub(super) fn parse_op(line: &mut SourceLine<'_>) -> Result<Op, ParseError> {
     let at_word = line.error("an operation");
     let word = line.word("an operation")?;
@@ -470,7 +474,7 @@ pub(super) fn parse_op(line: &mut SourceLine<'_>) -> Result<Op, ParseError> {
     op.filter(|_| takes_journal || j == Journal::No).ok_or(at_word)
 }
 
-/// Operations in groups: `add`, `icmp.eq`, `overflows.add.signed`.
+/// Parses an operation of a group, such as `add`, `icmp.eq` or `overflows.add.signed`; None if `name` is not one.
 fn parse_grouped(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     if let Some(op) = thing_of(INT_OPS, name) {
         return pair(line).map(|(a, b)| Some(Op::IntBinary(op, a, b)));
@@ -518,7 +522,7 @@ fn parse_grouped(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, Pa
     line.value().map(|v| Some(make(signed, v)))
 }
 
-/// Operations on constants and values.
+/// Parses an operation on constants and values; None if `name` is not one.
 fn parse_simple(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "bool" => Op::BoolConst(line.one_of(BOOLS, "`true` or `false`")?),
@@ -586,7 +590,7 @@ fn parse_simple(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, Par
     }))
 }
 
-/// Operations on declarations of the chain.
+/// Parses an operation on declarations of the chain, such as inputs and tables; None if `name` is not one.
 fn parse_stateful(line: &mut SourceLine<'_>, name: &str, j: Journal) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "native" => {
@@ -646,6 +650,7 @@ fn parse_stateful(line: &mut SourceLine<'_>, name: &str, j: Journal) -> Result<O
     }))
 }
 
+/// Writes each cell's value, with its NULL flag if it has one.
 fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
     for (cell, null) in cells {
         let _ = write!(out, ", v{}", cell.0);
@@ -655,7 +660,7 @@ fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
     }
 }
 
-/// Values after commas, each with an optional NULL flag.
+/// Parses values after commas, each with an optional NULL flag.
 fn parse_cells(line: &mut SourceLine<'_>) -> Result<Vec<(Value, Option<Value>)>, ParseError> {
     let mut cells = Vec::new();
     while line.eat(',') {
@@ -666,14 +671,17 @@ fn parse_cells(line: &mut SourceLine<'_>) -> Result<Vec<(Value, Option<Value>)>,
     Ok(cells)
 }
 
+/// Parses two values separated by a comma.
 fn pair(line: &mut SourceLine<'_>) -> Result<(Value, Value), ParseError> {
     Ok((line.value()?, then_value(line)?))
 }
 
+/// Parses three values separated by commas.
 fn triple(line: &mut SourceLine<'_>) -> Result<(Value, Value, Value), ParseError> {
     Ok((line.value()?, then_value(line)?, then_value(line)?))
 }
 
+/// Parses a comma and a value.
 fn then_value(line: &mut SourceLine<'_>) -> Result<Value, ParseError> {
     line.expect(',')?;
     line.value()
@@ -683,6 +691,7 @@ fn table(line: &mut SourceLine<'_>) -> Result<TableId, ParseError> {
     line.id("t").map(TableId)
 }
 
+/// Parses a comma and a column.
 fn then_column(line: &mut SourceLine<'_>) -> Result<ColumnId, ParseError> {
     line.expect(',')?;
     line.id("c").map(ColumnId)

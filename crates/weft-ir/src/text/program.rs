@@ -1,4 +1,4 @@
-//! The text form of a chain: declarations, one per line, and functions.
+//! Writes and parses the text form of a chain: declarations, one per line, and functions.
 
 use super::ops::ENDIANS;
 use super::source_lines::{SourceLine, SourceLines, quote, write_float};
@@ -125,6 +125,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
     out
 }
 
+/// Writes a declaration line: the keyword, the quoted names and the rest.
 fn declaration(out: &mut String, word: &str, names: &[&str], rest: &str) {
     out.push_str(word);
     for name in names {
@@ -137,16 +138,19 @@ fn declaration(out: &mut String, word: &str, names: &[&str], rest: &str) {
     out.push('\n');
 }
 
+/// Quotes a text, with escapes.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     quote(&mut out, text.as_bytes());
     out
 }
 
+/// The word with a space in front if it is set, else empty.
 fn flag(is_set: bool, word: &str) -> String {
     if is_set { format!(" {word}") } else { String::new() }
 }
 
+/// Formats a value as a literal, which `parse_value` reads back.
 fn value(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -162,6 +166,7 @@ fn value(value: &Value) -> String {
     out
 }
 
+/// Writes an input: its name, type and location.
 fn write_input(out: &mut String, input: &Input) {
     let written = |path: &[String]| path.iter().map(|part| format!(" {}", quoted(part))).collect::<String>();
     let place = match &input.place {
@@ -263,6 +268,7 @@ fn write_frames(out: &mut String, frames: &Frames) {
     write_function(out, &frames.parser);
 }
 
+/// Writes a table with its columns and initial rows.
 fn write_table(out: &mut String, table: &TableDecl) {
     let spec = &table.spec;
     let (realisation, evict) = (name_of(REALISATIONS, table.realisation), name_of(EVICTS, spec.evict));
@@ -322,6 +328,7 @@ fn write_match(out: &mut String, decl: &MatchDecl) {
     }
 }
 
+/// Writes a native function with its constants, options and cost.
 fn write_native(out: &mut String, decl: &NativeDecl) {
     let NativeCost { base_ns, ns_per_kib } = decl.cost;
     let mut rest = format!("{} site {} cost {base_ns} {ns_per_kib}", decl.native.name(), decl.site);
@@ -334,6 +341,7 @@ fn write_native(out: &mut String, decl: &NativeDecl) {
     declaration(out, "native", &[&decl.name], &rest);
 }
 
+/// Writes an element with its handlers.
 fn write_element(out: &mut String, element: &Element) {
     let mandatory = flag(element.mandatory, "mandatory");
     let rest = format!("{mandatory}{}", flag(element.fail_open, "fail_open"));
@@ -367,10 +375,10 @@ fn write_element(out: &mut String, element: &Element) {
 /// The first line with a syntax error.
 pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
     let mut lines = SourceLines::of(text);
-    let mut line = lines.wanted("`chain`")?;
+    let mut line = lines.expect_line("`chain`")?;
     line.keyword("chain")?;
     let mut chain = ChainProgram { name: line.text()?, ..ChainProgram::default() };
-    line.end()?;
+    line.expect_end()?;
     let mut is_response = false;
     while let Some(mut line) = lines.next() {
         let not_here = line.error("a declaration that may stand here");
@@ -478,11 +486,12 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             }
             _ => return Err(not_here),
         }
-        line.end()?;
+        line.expect_end()?;
     }
     Ok(chain)
 }
 
+/// Parses a path: all quoted names that follow.
 fn parse_path(line: &mut SourceLine<'_>) -> Result<Vec<String>, ParseError> {
     let mut path = Vec::new();
     while line.is_text() {
@@ -491,6 +500,7 @@ fn parse_path(line: &mut SourceLine<'_>) -> Result<Vec<String>, ParseError> {
     Ok(path)
 }
 
+/// Parses a type of the language.
 fn parse_type(line: &mut SourceLine<'_>) -> Result<Type, ParseError> {
     const EXPECTED: &str = "a type of the language";
     if line.eat_word("TEXT") {
@@ -511,6 +521,7 @@ fn parse_type(line: &mut SourceLine<'_>) -> Result<Type, ParseError> {
     }
 }
 
+/// Parses a bound in parentheses; None if there is none.
 fn parse_bound(line: &mut SourceLine<'_>) -> Result<Option<u32>, ParseError> {
     if !line.eat('(') {
         return Ok(None);
@@ -520,6 +531,7 @@ fn parse_bound(line: &mut SourceLine<'_>) -> Result<Option<u32>, ParseError> {
     Ok(Some(bound))
 }
 
+/// Parses a literal.
 fn parse_value(line: &mut SourceLine<'_>) -> Result<Value, ParseError> {
     if line.is_text() {
         return line.bytes().map(Value::Bytes);
@@ -535,6 +547,7 @@ fn parse_value(line: &mut SourceLine<'_>) -> Result<Value, ParseError> {
     }
 }
 
+/// Parses an input: its name, type and location.
 fn parse_input(line: &mut SourceLine<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
@@ -570,6 +583,7 @@ fn parse_input(line: &mut SourceLine<'_>) -> Result<Input, ParseError> {
     Ok(Input { name, ty, nullable, place, written: line.eat_word("written") })
 }
 
+/// Parses a reference to a field, or to a layer if no field is named.
 fn parse_field(line: &mut SourceLine<'_>) -> Result<FieldRef, ParseError> {
     let level = line.number()?;
     let (mut protocols, mut fields) = (Vec::new(), Vec::new());
@@ -584,6 +598,7 @@ fn parse_field(line: &mut SourceLine<'_>) -> Result<FieldRef, ParseError> {
     Ok(FieldRef { layer: LayerRef { level, protocols }, fields: (!is_layer).then_some(fields), last })
 }
 
+/// Parses how a changed input is written to the frame; returns the input's index, too.
 fn parse_store(line: &mut SourceLine<'_>) -> Result<(usize, FieldWrite), ParseError> {
     let input: u16 = line.id("in")?;
     let at = match line.eat_word("bytes") {
@@ -607,6 +622,7 @@ fn parse_store(line: &mut SourceLine<'_>) -> Result<(usize, FieldWrite), ParseEr
     Ok((usize::from(input), FieldWrite { at, sums }))
 }
 
+/// Parses the declaration line of a table. Its columns and rows follow on their own lines.
 fn parse_table(line: &mut SourceLine<'_>) -> Result<TableDecl, ParseError> {
     let (owner, name) = (line.text()?, line.text()?);
     line.keyword("as")?;
@@ -629,6 +645,7 @@ fn parse_table(line: &mut SourceLine<'_>) -> Result<TableDecl, ParseError> {
     Ok(TableDecl { owner, spec, realisation, rows: Vec::new() })
 }
 
+/// Parses a row or a column (by `word`) and adds it to the table.
 fn parse_in_table(line: &mut SourceLine<'_>, word: &str, table: &mut TableDecl) -> Result<(), ParseError> {
     if word == "row" {
         let mut row = Vec::new();
@@ -652,6 +669,7 @@ fn parse_in_table(line: &mut SourceLine<'_>, word: &str, table: &mut TableDecl) 
     Ok(())
 }
 
+/// Parses one part of a declared match.
 fn parse_match_part(line: &mut SourceLine<'_>) -> Result<MatchPart, ParseError> {
     let ty = parse_type(line)?;
     let nullable = line.eat_word("nullable");
@@ -669,6 +687,7 @@ fn parse_match_part(line: &mut SourceLine<'_>) -> Result<MatchPart, ParseError> 
     Ok(MatchPart { test, wildcard, ty, nullable })
 }
 
+/// Parses a variable with its start value and merge operation.
 fn parse_var(line: &mut SourceLine<'_>) -> Result<VarDecl, ParseError> {
     let (owner, name, ty) = (line.text()?, line.text()?, parse_type(line)?);
     line.keyword("word")?;
@@ -682,6 +701,7 @@ fn parse_var(line: &mut SourceLine<'_>) -> Result<VarDecl, ParseError> {
     Ok(VarDecl { owner, name, ty, word, start, merge })
 }
 
+/// Parses the declaration line of a sink. Its columns follow on their own lines.
 fn parse_sink(line: &mut SourceLine<'_>) -> Result<SinkDecl, ParseError> {
     let (owner, name) = (line.text()?, line.text()?);
     let error = line.error("`stdout`, `file` or `metric`");
@@ -698,6 +718,7 @@ fn parse_sink(line: &mut SourceLine<'_>) -> Result<SinkDecl, ParseError> {
     Ok(SinkDecl { owner, name, columns: Vec::new(), target, format })
 }
 
+/// Parses a native function with its constants, options and cost.
 fn parse_native(line: &mut SourceLine<'_>) -> Result<NativeDecl, ParseError> {
     let name = line.text()?;
     let unknown = line.error("the name of a native function");
@@ -716,12 +737,14 @@ fn parse_native(line: &mut SourceLine<'_>) -> Result<NativeDecl, ParseError> {
     Ok(NativeDecl { name, native, constants, options, site, cost })
 }
 
+/// Parses the declaration line of an element. Its handlers follow on their own lines.
 fn parse_element(line: &mut SourceLine<'_>) -> Result<Element, ParseError> {
     let (name, element) = (line.text()?, line.text()?);
     let (mandatory, fail_open) = (line.eat_word("mandatory"), line.eat_word("fail_open"));
     Ok(Element { name, element, handlers: Handlers::default(), mandatory, fail_open })
 }
 
+/// Parses a handler with its function, and adds it to the handlers of an element.
 fn parse_handler(
     mut line: SourceLine<'_>,
     lines: &mut SourceLines<'_>,

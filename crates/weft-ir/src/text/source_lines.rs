@@ -1,4 +1,4 @@
-//! Lines of a text and their words.
+//! Splits the text form into lines and words for the parsers.
 
 use super::{ParseError, thing_of};
 use crate::ir::Value;
@@ -24,7 +24,8 @@ impl<'a> SourceLines<'a> {
         Self { lines: text.lines().enumerate(), at: 0 }
     }
 
-    pub(super) fn wanted(&mut self, what: &str) -> Result<SourceLine<'a>, ParseError> {
+    /// Reads the next line; an error that `what` was expected at the end of the text.
+    pub(super) fn expect_line(&mut self, what: &str) -> Result<SourceLine<'a>, ParseError> {
         let found = self.next();
         found.ok_or_else(|| self.error(what))
     }
@@ -72,6 +73,7 @@ fn is_word_char(c: char) -> bool {
 }
 
 impl SourceLine<'_> {
+    /// Makes an error that says what was expected here and what was found.
     pub(super) fn error(&self, what: &str) -> ParseError {
         let found = match self.rest.chars().take(20).collect::<String>() {
             rest if rest.is_empty() => String::from("the line ends"),
@@ -80,7 +82,8 @@ impl SourceLine<'_> {
         ParseError { line: self.number, what: format!("expected {what}, {found}") }
     }
 
-    pub(super) fn end(&self) -> Result<(), ParseError> {
+    /// Checks that the line ends here.
+    pub(super) fn expect_end(&self) -> Result<(), ParseError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.error("the end of the line")) }
     }
 
@@ -88,6 +91,7 @@ impl SourceLine<'_> {
         self.rest.is_empty()
     }
 
+    /// Skips a character if it comes next; false if not.
     pub(super) fn eat(&mut self, c: char) -> bool {
         let rest = self.rest.strip_prefix(c);
         if let Some(rest) = rest {
@@ -96,6 +100,7 @@ impl SourceLine<'_> {
         rest.is_some()
     }
 
+    /// Skips a character; an error if it does not come next.
     pub(super) fn expect(&mut self, c: char) -> Result<(), ParseError> {
         if self.eat(c) { Ok(()) } else { Err(self.error(&format!("`{c}`"))) }
     }
@@ -110,6 +115,7 @@ impl SourceLine<'_> {
         self.rest = self.rest[bytes..].trim_start();
     }
 
+    /// Skips a word if it comes next; false if not.
     pub(super) fn eat_word(&mut self, word: &str) -> bool {
         let found = self.peek_word() == word;
         if found {
@@ -118,10 +124,12 @@ impl SourceLine<'_> {
         found
     }
 
+    /// Skips a word; an error if it does not come next.
     pub(super) fn keyword(&mut self, word: &str) -> Result<(), ParseError> {
         if self.eat_word(word) { Ok(()) } else { Err(self.error(&format!("`{word}`"))) }
     }
 
+    /// Reads the next word; an error if there is none.
     pub(super) fn word(&mut self, what: &str) -> Result<String, ParseError> {
         let word = self.peek_word().to_string();
         if word.is_empty() {
@@ -131,7 +139,7 @@ impl SourceLine<'_> {
         Ok(word)
     }
 
-    /// A name of the table, or an error.
+    /// Reads the next word and looks it up in a table of names; an error if it is not there.
     pub(super) fn one_of<T: Copy>(
         &mut self,
         table: &[(&'static str, T)],
@@ -142,13 +150,14 @@ impl SourceLine<'_> {
         Ok(found)
     }
 
+    /// Reads the next word as a number; an error if it is not one.
     pub(super) fn number<T: FromStr>(&mut self) -> Result<T, ParseError> {
         let number = self.peek_word().parse().map_err(|_| self.error("a number"))?;
         self.skip(self.peek_word().len());
         Ok(number)
     }
 
-    /// A word of `prefix` and a number: `t0`.
+    /// Reads a word of `prefix` and a number, such as `t0`; returns the number.
     pub(super) fn id<T: FromStr>(&mut self, prefix: &str) -> Result<T, ParseError> {
         let digits =
             self.peek_word().strip_prefix(prefix).filter(|d| d.starts_with(|c: char| c.is_ascii_digit()));
@@ -172,7 +181,7 @@ impl SourceLine<'_> {
         self.rest.starts_with('"')
     }
 
-    /// Values separated by commas; none if the line ends or a `)` follows.
+    /// Reads values separated by commas; none if the line ends or a `)` follows.
     pub(super) fn values(&mut self) -> Result<Vec<Value>, ParseError> {
         let mut values = Vec::new();
         if !self.is_value() {
@@ -186,7 +195,7 @@ impl SourceLine<'_> {
         }
     }
 
-    /// A float, as [`write_float`] writes it.
+    /// Reads a float, as [`write_float`] writes it.
     pub(super) fn float(&mut self) -> Result<f64, ParseError> {
         let word = self.word("a float")?;
         let float = match word.strip_prefix("bits.0x") {
@@ -196,7 +205,7 @@ impl SourceLine<'_> {
         float.ok_or_else(|| self.error("a float before this"))
     }
 
-    /// Bytes in quotes, as [`quote`] writes them.
+    /// Reads bytes in quotes, as [`quote`] writes them.
     pub(super) fn bytes(&mut self) -> Result<Vec<u8>, ParseError> {
         let Some(inside) = self.rest.strip_prefix('"') else { return Err(self.error("a text in quotes")) };
         let mut bytes = Vec::new();
@@ -214,6 +223,7 @@ impl SourceLine<'_> {
         Err(self.error("a closing quote"))
     }
 
+    /// Decodes an escape sequence after its backslash.
     fn escape(&self, chars: &mut core::str::CharIndices<'_>) -> Result<u8, ParseError> {
         let mut next = || chars.next().map(|(_, c)| c);
         let byte = match next() {
@@ -228,7 +238,7 @@ impl SourceLine<'_> {
         byte.ok_or_else(|| self.error("an escape (\\n, \\\", \\\\ or \\x and two digits) in this"))
     }
 
-    /// Bytes in quotes that are UTF-8.
+    /// Reads bytes in quotes that are UTF-8.
     pub(super) fn text(&mut self) -> Result<String, ParseError> {
         let bytes = self.bytes()?;
         String::from_utf8(bytes).map_err(|_| self.error("UTF-8 before this"))

@@ -28,7 +28,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The function's blocks and values must exist.
+    /// Analyses the control flow of a function. Its blocks and values must exist.
     pub(super) fn of(function: &Function) -> Self {
         let successors: Vec<Vec<usize>> = function
             .blocks
@@ -58,6 +58,7 @@ impl Flow {
         self.order[to.0 as usize] <= self.order[from.0 as usize]
     }
 
+    /// Whether each path to `below` passes `above`. A block dominates itself.
     pub(super) fn block_dominates(&self, above: BlockId, below: BlockId) -> bool {
         let mut block = below.0 as usize;
         while block != above.0 as usize {
@@ -69,13 +70,14 @@ impl Flow {
         true
     }
 
-    /// A reachable block and its dominators, without the entry.
+    /// Iterates over a reachable block and its dominators, without the entry.
     pub(super) fn dominators_of(&self, block: BlockId) -> impl Iterator<Item = usize> {
         let is_reached = self.is_reachable(block);
         let above = core::iter::successors(Some(block.0 as usize), |block| Some(self.dominators[*block]));
         above.take_while(move |block| is_reached && *block != 0)
     }
 
+    /// Whether each path to `below` passes `above` first. A point does not dominate itself.
     pub(super) fn dominates(&self, above: Point, below: Point) -> bool {
         if above.block == below.block {
             return above.index < below.index;
@@ -105,7 +107,7 @@ impl Flow {
         found
     }
 
-    /// The uses of each value.
+    /// Lists the uses of each value.
     pub(super) fn uses_of_all(&self) -> Vec<Vec<Point>> {
         let mut all = vec![Vec::new(); self.definitions.len()];
         self.uses.iter().for_each(|(value, at, _)| all[value.0 as usize].push(*at));
@@ -157,6 +159,7 @@ impl Flow {
     }
 }
 
+/// Orders the reachable blocks so that a block comes before its successors, except along back edges.
 fn reverse_post_order(successors: &[Vec<usize>]) -> Vec<usize> {
     let mut entered = vec![false; successors.len()];
     let mut done = Vec::new();
@@ -194,6 +197,7 @@ fn dominators(successors: &[Vec<usize>], visited: &[usize], order: &[Option<usiz
     closest.into_iter().map(|block| block.unwrap_or(0)).collect()
 }
 
+/// Finds the closest common dominator of two blocks.
 fn meet(mut a: usize, mut b: usize, closest: &[Option<usize>], order: &[Option<usize>]) -> usize {
     while a != b {
         let deeper = if order[a] > order[b] { &mut a } else { &mut b };
@@ -203,6 +207,7 @@ fn meet(mut a: usize, mut b: usize, closest: &[Option<usize>], order: &[Option<u
     a
 }
 
+/// Finds the definition of each value, and all uses with their source lines.
 fn definitions_and_uses(function: &Function) -> (Vec<Option<Point>>, Vec<Use>) {
     let mut definitions = vec![None; function.types.len()];
     let mut uses = Vec::new();

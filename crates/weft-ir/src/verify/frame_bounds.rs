@@ -77,9 +77,9 @@ impl ParserExit {
 pub fn exits(function: &Function) -> Vec<ParserExit> {
     let mut known = Bounds::of(function);
     known.find_fixed_point();
-    let mut ways_in: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
+    let mut incoming: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
     for (from, block) in function.blocks.iter().enumerate() {
-        block.end.jumps().iter().for_each(|jump| ways_in[jump.block.0 as usize].push(from));
+        block.end.jumps().iter().for_each(|jump| incoming[jump.block.0 as usize].push(from));
     }
     let exit = |at: usize| {
         let (mut gives, mut way) = (BTreeMap::new(), Vec::new());
@@ -92,7 +92,7 @@ pub fn exits(function: &Function) -> Vec<ParserExit> {
                     gives.entry(input).or_insert((a, b));
                 }
             }
-            match (block, &ways_in[block][..]) {
+            match (block, &incoming[block][..]) {
                 (0, []) => break,
                 (_, &[from]) => block = from,
                 _ => return None,
@@ -121,7 +121,7 @@ struct Bound {
 
 struct Bounds<'f> {
     function: &'f Function,
-    made: Vec<Option<&'f Op>>,
+    definitions: Vec<Option<&'f Op>>,
     /// For each value, the block and index of the parameter that it is.
     params: Vec<Option<(usize, usize)>>,
     /// For each block and parameter, whether it lies inside the frame as far as is known.
@@ -131,43 +131,45 @@ struct Bounds<'f> {
 }
 
 impl<'f> Bounds<'f> {
+    /// Collects the definitions of values, and the bounds that all paths to each block have checked.
     fn of(function: &'f Function) -> Self {
-        let (mut made, mut params) = (vec![None; function.types.len()], vec![None; function.types.len()]);
+        let (mut definitions, mut params) =
+            (vec![None; function.types.len()], vec![None; function.types.len()]);
         for (at, block) in function.blocks.iter().enumerate() {
             for (nth, param) in block.params.iter().enumerate() {
                 params[param.0 as usize] = Some((at, nth));
             }
             for inst in &block.insts {
                 if let Some(result) = inst.result {
-                    made[result.0 as usize] = Some(&inst.op);
+                    definitions[result.0 as usize] = Some(&inst.op);
                 }
             }
         }
         let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
-        let mut known = Self { function, made, params, within, bounds: Vec::new() };
+        let mut known = Self { function, definitions, params, within, bounds: Vec::new() };
         known.bounds = known.all_bounds();
         known
     }
 
-    /// The bounds that all paths to each block have checked.
+    /// Finds the bounds that all paths to each block have checked.
     fn all_bounds(&self) -> Vec<Vec<Bound>> {
         let flow = Flow::of(self.function);
-        let mut ways_in = vec![(0, None); self.function.blocks.len()];
+        let mut incoming = vec![(0, None); self.function.blocks.len()];
         for block in &self.function.blocks {
             for (nth, jump) in block.end.jumps().into_iter().enumerate() {
-                let (n, asked) = &mut ways_in[jump.block.0 as usize];
+                let (n, bound) = &mut incoming[jump.block.0 as usize];
                 *n += 1;
-                *asked = self.edge_bound(&block.end, nth);
+                *bound = self.edge_bound(&block.end, nth);
             }
         }
         let of = |at: usize| {
             let above = flow.dominators_of(BlockId(at as u32));
-            above.filter_map(|block| ways_in[block].1.filter(|_| ways_in[block].0 == 1)).collect()
+            above.filter_map(|block| incoming[block].1.filter(|_| incoming[block].0 == 1)).collect()
         };
         (0..self.function.blocks.len()).map(of).collect()
     }
 
-    /// The bound that holds on the n-th side of a branch.
+    /// The bound that holds on the n-th side of a branch; None if it implies none.
     fn edge_bound(&self, end: &Terminator, nth: usize) -> Option<Bound> {
         match end {
             Terminator::Branch(by, ..) => self.implied_bound(*by, nth == 0),
@@ -175,8 +177,9 @@ impl<'f> Bounds<'f> {
         }
     }
 
+    /// The bound that follows from the value of a flag; None if it implies none.
     fn implied_bound(&self, flag: Value, holds: bool) -> Option<Bound> {
-        match self.made[flag.0 as usize]? {
+        match self.definitions[flag.0 as usize]? {
             Op::Not(flag) => self.implied_bound(*flag, !holds),
             Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) if holds => Some(Bound { low: *a, high: *b }),
             Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) => Some(Bound { low: *b, high: *a }),
@@ -210,15 +213,15 @@ impl<'f> Bounds<'f> {
     /// Whether a value is at most the length of the frame under these bounds.
     fn is_within(&self, value: Value, bounds: &[Bound], steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
-        let made = match self.made[value.0 as usize] {
+        let by_definition = match self.definitions[value.0 as usize] {
             Some(Op::FrameLen) => true,
             Some(Op::IntBinary(IntOp::UMin, a, b)) => {
                 self.is_within(*a, bounds, steps) || self.is_within(*b, bounds, steps)
             }
             _ => self.params[value.0 as usize].is_some_and(|(block, nth)| self.within[block][nth]),
         };
-        let told = |bound: &Bound| bound.low == value && self.is_within(bound.high, bounds, steps);
-        made || bounds.iter().any(told) || {
+        let limits_value = |bound: &Bound| bound.low == value && self.is_within(bound.high, bounds, steps);
+        by_definition || bounds.iter().any(limits_value) || {
             let place = self.offset_of(value);
             place.base != Some(value) && self.is_offset_within(place, bounds, steps)
         }
@@ -233,34 +236,34 @@ impl<'f> Bounds<'f> {
         }
         place.offset == 0
             || bounds.iter().any(|bound| {
-                let asked = self.offset_of(bound.low);
-                asked.base == place.base
-                    && asked.offset >= place.offset
+                let checked = self.offset_of(bound.low);
+                checked.base == place.base
+                    && checked.offset >= place.offset
                     && self.is_within(bound.high, bounds, steps)
             })
     }
 
-    /// The least number of bytes of a frame that reaches a block.
+    /// Computes the least number of bytes of a frame that reaches a block.
     fn frame_min(&self, block: usize) -> u64 {
         let bounds = &self.bounds[block];
-        let asked = bounds.iter().filter(|bound| self.is_within(bound.high, bounds, STEPS_MAX));
-        let from_start = asked.map(|bound| self.offset_of(bound.low)).filter(|place| place.base.is_none());
+        let checked = bounds.iter().filter(|bound| self.is_within(bound.high, bounds, STEPS_MAX));
+        let from_start = checked.map(|bound| self.offset_of(bound.low)).filter(|place| place.base.is_none());
         from_start.map(|place| place.offset).max().unwrap_or(0)
     }
 
-    /// A value as a base plus a constant.
+    /// Splits a value into a base and a constant offset.
     fn offset_of(&self, value: Value) -> FrameOffset {
         let (mut base, mut offset) = (value, 0);
         // Operands are defined before the sum that uses them, so the loop ends.
         loop {
-            let of = |value: Value| match self.made[value.0 as usize] {
+            let of = |value: Value| match self.definitions[value.0 as usize] {
                 Some(Op::IntConst(n)) => u64::try_from(*n).ok().filter(|n| *n < OFFSET_MAX),
                 _ => None,
             };
             if let Some(n) = of(base).filter(|n| n + offset < OFFSET_MAX) {
                 return FrameOffset { base: None, offset: offset + n };
             }
-            let (next, n) = match self.made[base.0 as usize] {
+            let (next, n) = match self.definitions[base.0 as usize] {
                 Some(Op::IntBinary(IntOp::Add, a, b)) => match (of(*a), of(*b)) {
                     (_, Some(n)) => (*a, n),
                     (Some(n), _) => (*b, n),

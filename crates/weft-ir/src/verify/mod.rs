@@ -144,7 +144,8 @@ impl Handler {
         matches!(self, Self::Every | Self::Timeout)
     }
 
-    /// The inputs of such a handler; none in EVERY and TIMEOUT.
+    /// The direction whose inputs the handler reads: request for OPEN, REQUEST and PARSE, response for RESPONSE and
+    /// CLOSE, none for EVERY and TIMEOUT.
     pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
         match self {
             Self::Open | Self::Request | Self::Parse => Some(&chain.request),
@@ -252,7 +253,7 @@ fn foreign_expired_row(
     })
 }
 
-/// The back edges, (from, to), of a well-formed function.
+/// Lists the back edges, (from, to), of a well-formed function.
 pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
     let flow = Flow::of(function);
     let jumps =
@@ -260,6 +261,7 @@ pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
     jumps.filter(|&(from, to)| flow.is_back(from, to)).collect()
 }
 
+/// Checks the limits of a chain and the layout of the call's row; returns all errors.
 fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     let mut errors = Vec::new();
     let mut report = |rule, what| {
@@ -324,12 +326,13 @@ enum OpResult {
 }
 
 impl<'a> Check<'a> {
+    /// Adds an error at the current block and source line.
     fn report(&mut self, rule: Rule, what: String) {
         let function = self.function.name.clone();
         self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
     }
 
-    /// Rules 1, 2 (values and blocks) and 3 (defined once).
+    /// Checks rules 1, 2 (values and blocks) and 3 (defined once).
     fn structure(&mut self) {
         let function = self.function;
         let Some(entry) = function.blocks.first() else {
@@ -365,12 +368,14 @@ impl<'a> Check<'a> {
         self.at = None;
     }
 
+    /// Reports a value that the function does not have.
     fn exists(&mut self, value: Value) {
         if value.0 as usize >= self.function.types.len() {
             self.report(Rule::Exists, format!("v{} has no type", value.0));
         }
     }
 
+    /// Marks a value as defined; reports a second definition.
     fn define(&mut self, value: Value, defined: &mut [bool]) {
         match defined.get_mut(value.0 as usize) {
             None => self.exists(value),
@@ -379,7 +384,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 5.
+    /// Checks rule 5: each block is reachable and ends with a terminator.
     fn reachable(&mut self, flow: &Flow) {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
@@ -392,7 +397,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 3 (dominance).
+    /// Checks rule 3: definitions dominate uses.
     fn dominance(&mut self, flow: &Flow) {
         for (value, at, line) in flow.uses() {
             (self.at, self.line) = (Some(at.block), line);
@@ -406,7 +411,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 7.
+    /// Checks rule 7: back edges only go to the heads of scans.
     fn back_edges(&mut self, flow: &Flow) {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
@@ -425,20 +430,20 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rules 4, 6 and 8 to 11, and rule 2 for what the chain declares.
+    /// Checks rules 4, 6 and 8 to 11, and rule 2 for names that the chain declares.
     fn types(&mut self) {
         for (id, block) in blocks(self.function) {
             self.at = Some(id);
             for inst in &block.insts {
                 self.line = inst.line;
-                let gives = self.op(&inst.op);
-                self.result(inst, &gives);
+                let gives = self.check_op(&inst.op);
+                self.check_result(inst, &gives);
                 if self.handler == Handler::Parse && !may_parse(&inst.op) {
                     self.report(Rule::Parse, "PARSE only reads the frame".into());
                 }
             }
             self.line = block.end.line();
-            self.end(&block.end);
+            self.check_terminator(&block.end);
             let ends = matches!(
                 block.end,
                 Terminator::Jump(_) | Terminator::Branch(..) | Terminator::Forward | Terminator::Drop { .. }
@@ -449,7 +454,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn result(&mut self, inst: &Inst, gives: &OpResult) {
+    /// Checks the result of an instruction against what its operation gives.
+    fn check_result(&mut self, inst: &Inst, gives: &OpResult) {
         match (inst.result, gives) {
             (None, OpResult::Nothing) | (Some(_), OpResult::Value(None)) => {}
             (Some(v), OpResult::Value(Some(ty))) => {
@@ -465,6 +471,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks that a value has this type.
     fn want(&mut self, value: Value, ty: Ty) {
         let is = self.function.ty(value);
         if is != ty {
@@ -472,17 +479,19 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn all(&mut self, values: &[Value], ty: Ty) {
+    /// Checks that all values have this type.
+    fn want_all(&mut self, values: &[Value], ty: Ty) {
         values.iter().for_each(|&v| self.want(v, ty));
     }
 
     /// All values must have the type `takes`; the operation gives `gives`.
     fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> OpResult {
-        self.all(values, takes);
+        self.want_all(values, takes);
         OpResult::Value(Some(gives))
     }
 
-    fn op(&mut self, op: &Op) -> OpResult {
+    /// Checks the operands of an operation; returns what it gives.
+    fn check_op(&mut self, op: &Op) -> OpResult {
         use Ty::{Bool, Bytes, Float, Int, Row};
         match *op {
             Op::BoolConst(_) | Op::ScratchFull => OpResult::Value(Some(Bool)),
@@ -533,7 +542,7 @@ impl<'a> Check<'a> {
             Op::Concat(ref parts) => self.maps(parts, Bytes, Bytes),
             Op::Lower(a) | Op::Upper(a) => self.maps(&[a], Bytes, Bytes),
             Op::Slice(a, from, count) | Op::Part(a, from, count) => {
-                self.all(&[from, count], Int);
+                self.want_all(&[from, count], Int);
                 self.maps(&[a], Bytes, Bytes)
             }
             Op::Hash(a) => {
@@ -542,7 +551,7 @@ impl<'a> Check<'a> {
                 }
                 OpResult::Value(Some(Int))
             }
-            Op::Native(id, ref args) => self.native(id, args),
+            Op::Native(id, ref args) => self.check_native(id, args),
             Op::NativeNull(a) | Op::NativeFailed(a) => {
                 let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
                 let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
@@ -571,14 +580,14 @@ impl<'a> Check<'a> {
             | Op::Delay(_)
             | Op::Mark(..)
             | Op::Mirror(_)
-            | Op::Emit(..) => self.out_op(op),
+            | Op::Emit(..) => self.check_output_op(op),
             Op::CallGet(_)
             | Op::CallSet(..)
             | Op::VarGet(_)
             | Op::VarSet(..)
             | Op::VarMerge(..)
             | Op::VarMerged(_)
-            | Op::VarReset(_) => self.scalar_op(op),
+            | Op::VarReset(_) => self.check_scalar_op(op),
             Op::Key(ref parts) => {
                 if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
                     self.report(Rule::Type, "a key needs one or more values, and no rows".into());
@@ -587,13 +596,13 @@ impl<'a> Check<'a> {
             }
             Op::IsRow(row) => self.maps(&[row], Row, Bool),
             Op::LockVars | Op::RollBack => OpResult::Nothing,
-            Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.frame_op(op),
-            _ => self.table_op(op),
+            Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.check_frame_op(op),
+            _ => self.check_table_op(op),
         }
     }
 
-    /// Rule 15.
-    fn frame_op(&mut self, op: &Op) -> OpResult {
+    /// Checks rule 15 for an operation on frame bytes or given inputs.
+    fn check_frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
             self.report(Rule::Parse, "only PARSE reads the bytes of a frame".into());
         }
@@ -615,16 +624,16 @@ impl<'a> Check<'a> {
                 if b.is_none() && input.is_some_and(|input| Ty::of(input.ty) == Ty::Bytes) {
                     self.report(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
                 }
-                self.all(&[a, b.unwrap_or(a)], Ty::Int);
+                self.want_all(&[a, b.unwrap_or(a)], Ty::Int);
                 OpResult::Nothing
             }
             _ => OpResult::Value(Some(Ty::Int)),
         }
     }
 
-    /// Rule 14.
-    fn native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
-        let Some(decl) = self.found("native function", &self.chain.natives, id.0) else {
+    /// Checks rule 14: the arguments of a native function fit its parameters.
+    fn check_native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
+        let Some(decl) = self.declared("native function", &self.chain.natives, id.0) else {
             return OpResult::Value(None);
         };
         let info = decl.native.info();
@@ -644,6 +653,7 @@ impl<'a> Check<'a> {
         OpResult::Value(Some(Ty::of(info.result)))
     }
 
+    /// Finds an input of the handler's direction; reports an error if there is none.
     fn input(&mut self, id: InputId) -> Option<&'a Input> {
         let Some(direction) = self.handler.direction(self.chain) else {
             self.report(Rule::NoTuple, "EVERY has no inputs".into());
@@ -656,7 +666,8 @@ impl<'a> Check<'a> {
         input
     }
 
-    fn written(&mut self, id: InputId) -> Option<&'a Input> {
+    /// Finds an input; reports an error if it is not declared as written.
+    fn written_input(&mut self, id: InputId) -> Option<&'a Input> {
         let input = self.input(id)?;
         if !input.written {
             self.report(Rule::Written, format!("input {} is changed, but not declared so", input.name));
@@ -664,13 +675,15 @@ impl<'a> Check<'a> {
         Some(input)
     }
 
+    /// Reports an error in handlers without a tuple.
     fn needs_tuple(&mut self, what: &str) {
         if self.handler.is_timed() {
             self.report(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
         }
     }
 
-    fn found<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
+    /// Finds a declaration by its index; reports an error if there is none.
+    fn declared<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
         let found = list.get(usize::from(index));
         if found.is_none() {
             self.report(Rule::Exists, format!("there is no {what} {index}"));
@@ -678,16 +691,17 @@ impl<'a> Check<'a> {
         found
     }
 
-    fn out_op(&mut self, op: &Op) -> OpResult {
+    /// Checks an operation on the tuple or the outputs; returns what it gives.
+    fn check_output_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
             Op::SetInput(id, value) => {
-                if let Some(input) = self.written(id) {
+                if let Some(input) = self.written_input(id) {
                     self.want(value, Ty::of(input.ty));
                 }
             }
             Op::ClearInput(id) => {
-                let input = self.written(id);
+                let input = self.written_input(id);
                 let clears = |i: &Input| {
                     i.nullable
                         || i.place.path().is_some()
@@ -699,18 +713,18 @@ impl<'a> Check<'a> {
             }
             Op::SetAnswer(name, value) => {
                 self.needs_tuple("an answer");
-                self.found("answer", &chain.answers, name.0);
+                self.declared("answer", &chain.answers, name.0);
                 self.want(value, Ty::Bytes);
             }
             Op::SetReply(name, value) => {
                 self.needs_tuple("a reply");
-                if let Some(field) = self.found("reply field", &chain.replies, name.0) {
+                if let Some(field) = self.declared("reply field", &chain.replies, name.0) {
                     self.want(value, Ty::of(field.ty));
                 }
             }
             Op::ChangeHeaders(id, ref parts) => {
                 self.needs_tuple("another frame");
-                let Some(decl) = self.found("change of structure", &chain.header_changes, id.0) else {
+                let Some(decl) = self.declared("change of structure", &chain.header_changes, id.0) else {
                     return OpResult::Nothing;
                 };
                 if decl.params.len() != parts.len() {
@@ -730,7 +744,7 @@ impl<'a> Check<'a> {
                 self.want(value, Ty::Bytes);
             }
             Op::Emit(id, ref cells) => {
-                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
+                let Some(sink) = self.declared("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
                 if sink.columns.len() != cells.len() {
                     let (n, columns) = (cells.len(), sink.columns.len());
                     self.report(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
@@ -745,14 +759,15 @@ impl<'a> Check<'a> {
         OpResult::Nothing
     }
 
-    fn scalar_op(&mut self, op: &Op) -> OpResult {
+    /// Checks an operation on call cells or variables; returns what it gives.
+    fn check_scalar_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
             Op::CallGet(id) => {
-                OpResult::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty)))
+                OpResult::Value(self.declared("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty)))
             }
             Op::CallSet(id, value, _) => {
-                if let Some(cell) = self.found("call cell", &chain.call, id.0) {
+                if let Some(cell) = self.declared("call cell", &chain.call, id.0) {
                     self.want(value, Ty::of(cell.ty));
                 }
                 OpResult::Nothing
@@ -781,6 +796,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks a use of a merged variable's value, which only EVERY may read or reset.
     fn merged(&mut self, id: VarId) {
         self.var(id, true);
         if self.handler != Handler::Every {
@@ -788,9 +804,10 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// The type of a variable; reports an error if it is MERGE and `merge` is false, or the reverse.
     fn var(&mut self, id: VarId, merge: bool) -> Option<Ty> {
         let chain = self.chain;
-        let var = self.found("variable", &chain.vars, id.0)?;
+        let var = self.declared("variable", &chain.vars, id.0)?;
         if var.merge.is_some() != merge {
             let is = if merge { "is not" } else { "is" };
             self.report(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
@@ -798,14 +815,15 @@ impl<'a> Check<'a> {
         Some(Ty::of(var.ty))
     }
 
-    fn table_op(&mut self, op: &Op) -> OpResult {
+    /// Checks an operation on a table; returns what it gives.
+    fn check_table_op(&mut self, op: &Op) -> OpResult {
         let (table, row) = match *op {
-            Op::Find(table, key) => return self.keyed(table, key, false),
-            Op::Match(table, id, ref keys) => return self.matched(table, id, keys),
-            Op::Insert(table, key, _) => return self.keyed(table, key, true),
+            Op::Find(table, key) => return self.check_keyed_op(table, key, false),
+            Op::Match(table, id, ref keys) => return self.check_match(table, id, keys),
+            Op::Insert(table, key, _) => return self.check_keyed_op(table, key, true),
             Op::Lock(table, key) => {
                 match key {
-                    Some(key) => drop(self.keyed(table, key, false)),
+                    Some(key) => drop(self.check_keyed_op(table, key, false)),
                     None => drop(self.table(table)),
                 }
                 return OpResult::Nothing;
@@ -844,18 +862,18 @@ impl<'a> Check<'a> {
                 OpResult::Value(Some(Ty::Bool))
             }
             Op::SetColumn(_, _, column, value, _) => {
-                self.writable(table);
+                self.check_writable(table);
                 if let Some((ty, _, is_key)) = self.column(table, column) {
                     self.want(value, Ty::of(ty));
-                    self.not_key(is_key);
+                    self.refuse_key_column(is_key);
                 }
                 OpResult::Value(Some(Ty::Bool))
             }
             Op::CountInto(_, _, column, bin, _) => {
-                self.writable(table);
+                self.check_writable(table);
                 self.want(bin, Ty::Int);
                 if let Some((ty, _, is_key)) = self.column(table, column) {
-                    self.not_key(is_key);
+                    self.refuse_key_column(is_key);
                     if Ty::of(ty) != Ty::Bytes {
                         self.report(Rule::Type, "counters are in a column of bytes".into());
                     }
@@ -863,9 +881,9 @@ impl<'a> Check<'a> {
                 OpResult::Nothing
             }
             Op::SetColumnNull(_, _, column, _) => {
-                self.writable(table);
+                self.check_writable(table);
                 if let Some((_, nullable, is_key)) = self.column(table, column) {
-                    self.not_key(is_key);
+                    self.refuse_key_column(is_key);
                     if !nullable {
                         self.report(Rule::ReadOnly, "the column cannot be NULL".into());
                     }
@@ -875,27 +893,28 @@ impl<'a> Check<'a> {
             // TouchRead marks the row in any copy of the table.
             Op::TouchRead(..) => OpResult::Nothing,
             _ => {
-                self.writable(table);
+                self.check_writable(table);
                 OpResult::Nothing
             }
         }
     }
 
-    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> OpResult {
+    /// Checks an access by key; `writes` says whether it changes the table. It gives a row.
+    fn check_keyed_op(&mut self, table: TableId, key: Value, writes: bool) -> OpResult {
         if let Some(spec) = self.table(table) {
             self.want(key, key_ty(spec));
         }
         if writes {
-            self.writable(table);
+            self.check_writable(table);
         }
         OpResult::Value(Some(Ty::Row))
     }
 
-    /// Rule 16.
-    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
+    /// Checks rule 16: a match has a replicated table and a value of the right type for each part.
+    fn check_match(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
         let gives = OpResult::Value(Some(Ty::Row));
-        let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
-        let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
+        let Some(decl) = self.declared("match", &self.chain.matches, id.0) else { return gives };
+        let Some(held) = self.declared("table", &self.chain.tables, table.0) else { return gives };
         if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
             let what = format!("match {} is not on a replicated table {}", id.0, table.0);
             self.report(Rule::Match, what);
@@ -931,12 +950,14 @@ impl<'a> Check<'a> {
         gives
     }
 
+    /// The specification of a table; reports an error and returns None if it does not exist.
     fn table(&mut self, table: TableId) -> Option<&'a TableSpec> {
         let chain = self.chain;
-        self.found("table", &chain.tables, table.0).map(|decl| &decl.spec)
+        self.declared("table", &chain.tables, table.0).map(|decl| &decl.spec)
     }
 
-    /// The column's type, whether it may be NULL, and whether it belongs to the key.
+    /// Finds a column: its type, whether it may be NULL, and whether it belongs to the key. Reports an error if there
+    /// is none.
     fn column(&mut self, table: TableId, column: ColumnId) -> Option<(Type, bool, bool)> {
         let spec = self.table(table)?;
         let index = usize::from(column.0);
@@ -947,20 +968,23 @@ impl<'a> Check<'a> {
         Some((found.ty, found.nullable, index < spec.key.len()))
     }
 
-    fn writable(&mut self, table: TableId) {
+    /// Reports an error if the table is replicated.
+    fn check_writable(&mut self, table: TableId) {
         let decl = self.chain.tables.get(usize::from(table.0));
         if decl.is_some_and(|t| t.realisation == Realisation::Replicated) {
             self.report(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
         }
     }
 
-    fn not_key(&mut self, is_key: bool) {
+    /// Reports an error for a write to a key column.
+    fn refuse_key_column(&mut self, is_key: bool) {
         if is_key {
             self.report(Rule::ReadOnly, "a key column cannot be set".into());
         }
     }
 
-    fn end(&mut self, end: &Terminator) {
+    /// Checks the operands and jumps of a terminator, and whether the handler allows it.
+    fn check_terminator(&mut self, end: &Terminator) {
         match end {
             Terminator::Branch(by, ..) => self.want(*by, Ty::Bool),
             Terminator::Abort { status, text, .. } => {
@@ -985,11 +1009,12 @@ impl<'a> Check<'a> {
             self.needs_tuple("a verdict");
         }
         for jump in end.jumps() {
-            self.jump(jump);
+            self.check_jump(jump);
         }
     }
 
-    fn jump(&mut self, jump: &Jump) {
+    /// Checks that a jump passes values of the types that the block takes.
+    fn check_jump(&mut self, jump: &Jump) {
         let params = &self.function.blocks[jump.block.0 as usize].params;
         let types = |values: &[Value]| values.iter().map(|&v| self.function.ty(v)).collect::<Vec<_>>();
         let (wanted, given) = (types(params), types(&jump.args));
@@ -998,10 +1023,10 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rule 12.
+    /// Checks rule 12: no use of rows and bytes after they may have become stale.
     fn stale(&mut self, flow: &Flow) {
         let tables = tables_of_rows(self.function);
-        self.foreign_rows(&tables);
+        self.check_foreign_rows(&tables);
         self.only_read_expired_rows();
         let may_move = bytes_that_may_move(self.function);
         let function = self.function;
@@ -1041,7 +1066,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Only operations that read an expired row may use it.
+    /// Checks rule 17: only operations that read an expired row use it.
     fn only_read_expired_rows(&mut self) {
         let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
         let expired = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
@@ -1063,7 +1088,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn foreign_rows(&mut self, tables: &[BTreeSet<u16>]) {
+    /// Checks rule 12: a row is used only with its own table.
+    fn check_foreign_rows(&mut self, tables: &[BTreeSet<u16>]) {
         for (id, block) in blocks(self.function) {
             self.at = Some(id);
             for inst in &block.insts {
@@ -1090,7 +1116,7 @@ fn is_row_at(function: &Function, at: Point) -> bool {
     inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
 }
 
-/// The table and row that an operation uses.
+/// The table and row that an operation uses; None if it uses none.
 fn row_of(op: &Op) -> Option<(TableId, Value)> {
     match *op {
         Op::Remove(table, row, _)
@@ -1105,7 +1131,7 @@ fn row_of(op: &Op) -> Option<(TableId, Value)> {
     }
 }
 
-/// For each value, the tables whose row it may be.
+/// Finds, for each value, the tables whose row it may be.
 fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
     propagate(function, |to, from: Source<'_>| {

@@ -1,4 +1,4 @@
-//! The analysis of a handler before its translation.
+//! Analyses a handler before its translation: order of blocks, known flags, scratch use and failures.
 
 use super::Plan;
 use super::key::LEN_BYTES;
@@ -131,6 +131,7 @@ impl<'p> Analysis<'p> {
         self.locked.clone()
     }
 
+    /// Whether the handler locks the table.
     pub(super) fn locks(&self, table: TableId) -> bool {
         self.locked.contains(&table)
     }
@@ -266,7 +267,7 @@ impl ScratchBound {
     }
 
     /// Whether there is always room for that many bytes.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn always_fits(&self) -> bool {
         self.taken.is_some_and(|taken| taken <= SCRATCH_BYTES_MIN as u64)
     }
 
@@ -310,7 +311,7 @@ fn known_flags(function: &Function, plan: &Plan<'_>, before: ScratchBound) -> (K
             }
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
-                if inst.op == Op::ScratchFull && room.is_there() {
+                if inst.op == Op::ScratchFull && room.always_fits() {
                     known_flags[result.0 as usize] = Some(false);
                 }
             }
@@ -346,7 +347,7 @@ fn find_float_fits(function: &Function, known_flags: &mut KnownFlags) {
     }
 }
 
-/// The largest length of an operation's result.
+/// Bounds the length of an operation's result.
 fn len_max(plan: &Plan<'_>, room: &ScratchBound, lens: &[BytesMax], op: &Op) -> BytesMax {
     let of = |value: &Value| lens[value.0 as usize];
     match op {
@@ -403,7 +404,7 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
     function.blocks.iter().flat_map(|block| &block.insts)
 }
 
-/// The successors of a block, without jumps that are never taken.
+/// Lists the jumps of a terminator, without those that are never taken.
 fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
     match end {
         Terminator::Branch(by, yes, no) => match known_flags[by.0 as usize] {
@@ -415,6 +416,7 @@ fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump
     }
 }
 
+/// Orders the reachable blocks so that a block comes before its successors, except along back edges.
 fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<BlockId> {
     let n = function.blocks.len();
     let mut seen = vec![false; n];
@@ -439,11 +441,12 @@ fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<Block
     order
 }
 
+/// Whether the event may still follow the instruction at index `at`.
 fn is_reached((within, behind): RollbackReach, at: usize) -> bool {
     behind || at < within
 }
 
-/// See [`Analysis::fails`].
+/// Computes [`Analysis::fails`].
 fn fails(function: &Function, order: &[BlockId], known_flags: &KnownFlags) -> Vec<RollbackReach> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
     reach_backward(function, order, known_flags, roll_back, |end| matches!(end, Terminator::Fail { .. }))
@@ -533,7 +536,7 @@ pub(super) fn is_direct(at: &ColumnRef) -> bool {
     at.group == 0 && usize::from(at.word) + words <= ZERO_ROW_WORDS
 }
 
-/// For each block, the rows that [`Op::IsRow`] has confirmed on all paths to it.
+/// Finds, for each block, the rows that [`Op::IsRow`] has confirmed on all paths to it.
 fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     // The row that a test confirms, and which result confirms it.
     let mut tests: Vec<Option<(Value, bool)>> = vec![None; function.types.len()];
@@ -646,7 +649,7 @@ fn is_select(op: &Op) -> bool {
     matches!(op, Op::Select(..))
 }
 
-/// The operation that defines each value.
+/// Collects the operation that defines each value.
 fn definitions(function: &Function) -> Vec<Option<&Op>> {
     let mut ops = vec![None; function.types.len()];
     for inst in all_insts(function) {
@@ -657,6 +660,7 @@ fn definitions(function: &Function) -> Vec<Option<&Op>> {
     ops
 }
 
+/// Iterates over all instructions, with their block and their index in it.
 fn numbered_insts(function: &Function) -> impl Iterator<Item = (usize, usize, &Inst)> {
     let blocks = function.blocks.iter().enumerate();
     blocks.flat_map(|(at, block)| block.insts.iter().enumerate().map(move |(nth, inst)| (at, nth, inst)))
@@ -695,6 +699,7 @@ fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Valu
     true
 }
 
+/// Whether an instruction loads bytes from a row or a call cell.
 fn loads_bytes(function: &Function, inst: &Inst) -> bool {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     is_bytes && matches!(inst.op, Op::Column(..) | Op::CallGet(_))
@@ -792,7 +797,7 @@ fn has_effect(op: &Op) -> bool {
     }
 }
 
-/// The table of an operation.
+/// The table of an operation; None if it has none.
 pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     match op {
         Op::Find(table, _)

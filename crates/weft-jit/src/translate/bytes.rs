@@ -47,7 +47,7 @@ impl Segment<'_, '_> {
         taken
     }
 
-    /// The byte at an offset. Out of range it reads a zero, which saves a branch.
+    /// Emits the load of the byte at an offset. Out of range it reads a zero, which saves a branch.
     fn byte_at(&mut self, start: clif::Value, len: clif::Value, at: u8) -> clif::Value {
         let there = self.icmp_imm(IntCC::UnsignedGreaterThan, len, i64::from(at));
         let (zero, _) = self.constant(&[0]).two();
@@ -68,7 +68,7 @@ impl Segment<'_, '_> {
         self.builder.ins().load(I64, UNALIGNED, from, 0)
     }
 
-    /// A number of bytes from an offset; empty if they are out of range.
+    /// Emits the range of `n` bytes from an offset; empty if they are out of range.
     fn part(&mut self, bytes: Val, at: clif::Value, n: clif::Value) -> Val {
         let (start, len) = bytes.two();
         let begins = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, at, len);
@@ -135,13 +135,14 @@ impl Segment<'_, '_> {
         })
     }
 
-    /// A constant of a type.
+    /// Emits a constant of a type.
     fn small(&mut self, ty: clif::Type, n: u64) -> clif::Value {
         let n = n as i64;
         let n = if ty == I64 { n } else { n & ((1 << ty.bits()) - 1) };
         self.builder.ins().iconst(ty, n)
     }
 
+    /// Emits a flag: both byte ranges are equal.
     fn equal(&mut self, a: Val, b: Val) -> clif::Value {
         let ((a, a_len), (b, b_len)) = (a.two(), b.two());
         let same_len = self.builder.ins().icmp(IntCC::Equal, a_len, b_len);
@@ -177,6 +178,7 @@ impl Segment<'_, '_> {
         })
     }
 
+    /// Emits a flag: the bytes at `start + at` equal `wanted`, which fills the type.
     fn equal_word(&mut self, start: clif::Value, at: usize, ty: clif::Type, wanted: &[u8]) -> clif::Value {
         let word = self.builder.ins().load(ty, UNALIGNED, start, at as i32);
         let wanted = self.small(ty, little_endian(wanted));
@@ -304,6 +306,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }))
     }
 
+    /// Emits the call of a native function, and keeps its status for the result value.
     fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
         let info = self.segment.plan.chain.natives[usize::from(id.0)].native.info();
         let ty = Ty::of(info.result);
@@ -332,6 +335,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits a helper call that hashes bytes.
     pub(super) fn hash_bytes(&mut self, bytes: Val) -> clif::Value {
         let (start, len) = bytes.two();
         self.segment.call(Helper::HashBytes, &[start, len])[0]
@@ -369,11 +373,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(first, n)
     }
 
+    /// Emits a helper call on two byte ranges.
     fn call_on_two(&mut self, helper: Helper, a: Val, b: Val) -> Val {
         let ((a, a_len), (b, b_len)) = (a.two(), b.two());
         self.segment.call_one(helper, &[a, a_len, b, b_len])
     }
 
+    /// Emits a comparison of bytes; one with a literal is inlined if possible.
     fn compare(&mut self, cmp: BytesCmp, a: Value, b: Value) -> Result<clif::Value, Unsupported> {
         let (left, right) = (self.get(a)?, self.get(b)?);
         if let Some(answer) = equality(cmp) {
@@ -400,6 +406,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits a flag: the bytes equal the literal. A cell of a row is compared word by word.
     fn equal_literal(&mut self, value: Value, bytes: Val, literal: &[u8]) -> clif::Value {
         match self.cells_in_rows[value.0 as usize] {
             Some(words) if !literal.is_empty() && literal.len() <= INLINE_EQUAL_MAX.min(words.bytes_max) => {

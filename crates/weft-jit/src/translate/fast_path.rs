@@ -111,7 +111,11 @@ impl ParsedFrame {
     }
 
     /// Whether these bytes certainly lie in the frame.
-    pub(super) fn holds(&self, (at, len): (clif::Value, clif::Value), dfg: &clif::DataFlowGraph) -> bool {
+    pub(super) fn surely_holds(
+        &self,
+        (at, len): (clif::Value, clif::Value),
+        dfg: &clif::DataFlowGraph,
+    ) -> bool {
         let end = known(dfg, at).zip(known(dfg, len)).and_then(|(at, len)| at.checked_add(len));
         end.is_some_and(|end| (1..=self.frame_min).contains(&end))
     }
@@ -196,6 +200,7 @@ impl<'c> FastPath<'c> {
         Ok((!reads_unknown).then_some(constants))
     }
 
+    /// Translates the prefetcher: the parser, then the look-ups of all parts.
     fn prefetch_segment<'s>(
         &self,
         plan: &'s Plan<'s>,
@@ -313,25 +318,25 @@ impl Segment<'_, '_> {
     /// Begins a loop over [`Frames`]: the code that follows is for one of them. Returns the block that continues with
     /// the next.
     fn for_each_frame(&mut self) -> clif::Block {
-        let [n, bodies, note_bytes, slot_bytes] = [
+        let [n, bodies, prefetched_bytes, slot_bytes] = [
             offset_of!(Frames<'_>, n),
             offset_of!(Frames<'_>, bodies),
-            offset_of!(Frames<'_>, note_bytes),
+            offset_of!(Frames<'_>, prefetched_bytes),
             offset_of!(Frames<'_>, slot_bytes),
         ]
         .map(|at| self.builder.ins().load(I64, FIXED, self.opened, at as i32));
         let given = self.builder.ins().load(I64, FIXED, self.cx, given_at() as i32);
         let [each, next, end] = [(); 3].map(|()| self.builder.create_block());
-        let first = [n, bodies, self.notes, given];
+        let first = [n, bodies, self.prefetched, given];
         self.builder.ins().jump(each, &first.map(clif::BlockArg::from));
-        let [left, body, notes, given] = first.map(|_| self.builder.append_block_param(each, I64));
+        let [left, body, prefetched, given] = first.map(|_| self.builder.append_block_param(each, I64));
 
         self.builder.switch_to_block(next);
         let left = self.iadd_imm(left, -1);
         let body_after = self.iadd_imm(body, size_of::<&[u8]>() as i64);
-        let notes_after = self.builder.ins().iadd(notes, note_bytes);
+        let prefetched_after = self.builder.ins().iadd(prefetched, prefetched_bytes);
         let given_after = self.builder.ins().iadd(given, slot_bytes);
-        let again = [left, body_after, notes_after, given_after].map(clif::BlockArg::from);
+        let again = [left, body_after, prefetched_after, given_after].map(clif::BlockArg::from);
         self.builder.ins().brif(left, each, &again, end, []);
         self.builder.switch_to_block(end);
         self.builder.ins().return_(&[]);
@@ -343,11 +348,11 @@ impl Segment<'_, '_> {
         let body = region_at(REGION_BODY);
         let own = [(body + SLICE_START, start), (body + SLICE_LEN, len), (given_at(), given)];
         self.fields.extend(own.map(|(at, value)| ((I64, at), value)));
-        self.notes = notes;
+        self.prefetched = prefetched;
         next
     }
 
-    /// Continues with the next frame, or returns.
+    /// Emits the end of a frame: a jump to the next frame, or a return.
     fn leave(&mut self, next: Option<clif::Block>) {
         match next {
             Some(next) => self.builder.ins().jump(next, []),
@@ -372,7 +377,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// A word of the set of present inputs.
+    /// Emits the load of a word of the set of present inputs.
     pub(super) fn load_present_word(&mut self, nth: usize) -> clif::Value {
         self.parsed_frame.reads_unknown |= self.parsed_frame.known_inputs.is_some();
         let before = self.load_cx(I64, present_at(nth));
@@ -382,7 +387,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// A word of an input's slot.
+    /// Emits the load of a word of an input's slot, or returns the known value.
     pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
         if let Some(known) = self.parsed_frame.word(at, word) {
             return known;
@@ -415,7 +420,7 @@ fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &ParserExi
     })
 }
 
-/// The integer constants of a function.
+/// Collects the integer constants of a function.
 fn constants(function: &Function) -> BTreeMap<Value, i64> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     let constant = |op: &Op| if let Op::IntConst(n) = op { Some(*n) } else { None };

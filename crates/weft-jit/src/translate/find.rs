@@ -65,7 +65,7 @@ impl Segment<'_, '_> {
         self.icmp_imm(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - n)
     }
 
-    /// A word without its upper `above` bits.
+    /// Emits a word without its upper `above` bits.
     pub(super) fn cut(&mut self, word: clif::Value, above: clif::Value) -> clif::Value {
         let up = self.builder.ins().ishl(word, above);
         self.builder.ins().ushr(up, above)
@@ -73,7 +73,7 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// The row with this key, or none.
+    /// Emits the look-up of the row with this key; no row if there is none.
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (near, offset, hash) = (held.jit_layout(), arc_offset(held), held.hash_key());
@@ -114,8 +114,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
-        if let Some(note) = self.segment.prefetch_layout.find_slot(table.0) {
-            self.take_prefetched_row(note, near, (base, offset as i32), &key_of, (far, done));
+        if let Some(slot_at) = self.segment.prefetch_layout.find_slot(table.0) {
+            self.take_prefetched_row(slot_at, near, (base, offset as i32), &key_of, (far, done));
         }
         self.probe(near, (base, offset as i32), &key_of, far, done);
 
@@ -145,7 +145,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: RowPattern::Bytes(len, words) }
     }
 
-    /// The hash of a key, computed here if necessary.
+    /// Emits the hash of a key, unless it has been computed.
     pub(super) fn hash_of_key(&mut self, key: &Key) -> clif::Value {
         match &key.hash {
             Hash::Known(hash) => *hash,
@@ -223,18 +223,18 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// have expired.
     fn take_prefetched_row(
         &mut self,
-        note: usize,
+        slot_at: usize,
         near: JitLayout,
         base: (clif::Value, i32),
         key: &Key,
         (far, done): (clif::Block, clif::Block),
     ) {
-        let [noted, same, other] = [(); 3].map(|()| self.segment.builder.create_block());
-        let (notes, first) = (self.segment.notes, note as i32 * 8);
-        let [hash, row, address] = [0, 8, 16].map(|at| self.ins().load(I64, FIXED, notes, first + at));
-        self.ins().brif(row, noted, [], other, []);
+        let [hit, same, other] = [(); 3].map(|()| self.segment.builder.create_block());
+        let (prefetched, first) = (self.segment.prefetched, slot_at as i32 * 8);
+        let [hash, row, address] = [0, 8, 16].map(|at| self.ins().load(I64, FIXED, prefetched, first + at));
+        self.ins().brif(row, hit, [], other, []);
 
-        self.segment.builder.switch_to_block(noted);
+        self.segment.builder.switch_to_block(hit);
         let tag = self.ins().ireduce(I32, hash);
         let tag = self.ins().uextend(I64, tag);
         let live = self.segment.int(jit_layout::ROW_LIVE as i64);
@@ -306,7 +306,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(done, &[row.into(), address.into()]);
     }
 
-    /// The first slot of a key with this hash.
+    /// Emits the address of the first slot of a key with this hash.
     pub(super) fn home(
         &mut self,
         near: JitLayout,
@@ -344,7 +344,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().load(I64, PLAIN, segment, 0)
     }
 
-    /// Jumps to `far` if the row at this address may have expired.
+    /// Emits a jump to `far` if the row at this address may have expired.
     fn branch_if_over(
         &mut self,
         words: AgeWords,
@@ -417,7 +417,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The cursor after a row: [`weft_core::table::Table::cursor_behind`].
+    /// Emits the cursor after a row ([`weft_core::table::Table::cursor_behind`]).
     pub(super) fn scan_next(&mut self, table: TableId, row: Value) -> Result<Val, Unsupported> {
         let steps = self.segment.plan.state.tables[usize::from(table.0)].scan_layout();
         let at = self.get(row)?.two().0;
@@ -432,7 +432,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::One(self.ins().select(has_next, next, first_behind)))
     }
 
-    /// Not zero if the row at this address has another key.
+    /// Emits a word that is not 0 if the row at this address has another key.
     fn differs(&mut self, near: JitLayout, key: &Key, address: clif::Value) -> clif::Value {
         let word = |this: &mut Self, at: u16, wanted: clif::Value| {
             let word = this.ins().load(I64, PLAIN, address, i32::from(at) * 8);

@@ -36,7 +36,7 @@ pub(super) struct RegisterKey {
 }
 
 impl RegisterKey {
-    /// The words of a row with this key, by index.
+    /// Emits the words of a row with this key, by index.
     pub(super) fn words(&self, segment: &mut Segment<'_, '_>) -> Vec<(u16, clif::Value)> {
         let words_of = |(part, word): &(KeyPart, clif::Value)| {
             let len = part.len.map(|len| (part.at.word, segment.int(i64::from(len))));
@@ -76,7 +76,7 @@ pub(super) fn expected_len(ty: Type) -> Option<u32> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// The canonical bytes of a key of several columns.
+    /// Emits the canonical bytes of a key of several columns.
     pub(super) fn key(&mut self, parts: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
         let usual = result.and_then(|result| Some((result, self.expected_parts(parts, result)?)));
         let Some((result, (table, columns))) = usual else { return self.key_by_helper(parts) };
@@ -180,6 +180,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((has_expected_lengths, values))
     }
 
+    /// Emits a helper call that encodes the parts of a key.
     fn key_by_helper(&mut self, parts: &[Value]) -> Result<Val, Unsupported> {
         let (frame, cells) = (self.segment.frame, self.cells(parts)?);
         let n = self.segment.int(parts.len() as i64);
@@ -222,7 +223,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// [`HashKey::hash_bytes`] of bytes in words, the last of them zero-padded.
+    /// Emits [`HashKey::hash_bytes`] of bytes in words, the last of them zero-padded.
     fn hash_of(&mut self, by: HashKey, words: &[clif::Value], len: u32) -> clif::Value {
         let keys = by.words();
         if len <= SHORT_BYTES_MAX as u32 {
@@ -269,14 +270,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.scatter(by, left, right)
     }
 
-    /// [`HashKey::hash_word`].
+    /// Emits [`HashKey::hash_word`].
     pub(super) fn hash_word_by(&mut self, by: HashKey, word: clif::Value) -> clif::Value {
         let [k0, k1, _] = by.words().map(|k| self.segment.int(k as i64));
         let mixed = self.ins().bxor(word, k0);
         self.scatter(by, mixed, k1)
     }
 
-    /// Both products of the hash.
+    /// Emits both products of the hash.
     fn scatter(&mut self, by: HashKey, left: clif::Value, right: clif::Value) -> clif::Value {
         let first = self.fold_mul(left, right);
         let [.., k2] = by.words();
@@ -286,7 +287,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 }
 
 impl Segment<'_, '_> {
-    /// The canonical bytes of a key as words, the last of them zero-padded.
+    /// Emits the canonical bytes of a key as words, the last of them zero-padded.
     fn canonical(&mut self, parts: &[(KeyPart, clif::Value)]) -> Vec<clif::Value> {
         let mut words = Vec::new();
         let (mut last, mut bits) = (None, 0);
@@ -312,7 +313,7 @@ impl Segment<'_, '_> {
         words
     }
 
-    /// The eight bytes at an offset of bytes in words.
+    /// Emits the eight bytes at an offset of bytes in words.
     fn word_at(&mut self, words: &[clif::Value], at: u32) -> clif::Value {
         let (nth, bits) = (at as usize / 8, i64::from(at % 8) * 8);
         if bits == 0 {

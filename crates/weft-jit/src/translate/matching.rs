@@ -20,9 +20,9 @@ use weft_core::classify::{KeyBits, WORDS_MAX};
 use weft_core::inputs::InputSet;
 use weft_core::matching::Matcher;
 use weft_core::matching::jit_layout::{
-    BitVectors, Chunk, Field, LinearScan, LookupMethod, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FLOOR,
-    MATCHER_LINEAR, MATCHER_LINES, MATCHER_LOOKUP, MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS,
-    NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TrieField, is_paged,
+    BitVectors, Chunk, Field, LinearScan, LookupMethod, MATCHER_BITS, MATCHER_CLASSES, MATCHER_LINEAR,
+    MATCHER_LINES, MATCHER_LOOKUP, MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS,
+    MATCHER_SHORT_PREFIXES, NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TrieField, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Inst, MatchId, Op, Value};
@@ -39,7 +39,7 @@ type Packed = (KeyBits, clif::Value);
 pub(super) struct SmallMatchKey(Vec<(Field, InputId)>);
 
 impl SmallMatchKey {
-    /// None if it depends on other values, or not all passes look it up.
+    /// Finds the key of a match. None if it depends on other values, or not all passes look it up.
     fn of(
         state: &State,
         function: &Function,
@@ -60,7 +60,7 @@ impl SmallMatchKey {
         is_few.then(|| held.fields().zip(keys).map(part).collect::<Option<Vec<_>>>().map(Self)).flatten()
     }
 
-    /// The keys of all matches of a segment; none where an input changes in between.
+    /// Collects the keys of all matches of a segment; none where an input changes in between.
     pub(super) fn all(state: &State, parts: &[Part<'_>]) -> Vec<Self> {
         let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         let changed = ops.filter_map(|inst| match inst.op {
@@ -82,7 +82,7 @@ impl SmallMatchKey {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// The first row that matches, or none.
+    /// Emits the look-up of the first row that matches; no row if none does.
     pub(super) fn first_match(
         &mut self,
         block: BlockId,
@@ -97,8 +97,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let words = self.key_words(key, held.key_words(), &packed);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
-        if let Some(note) = self.segment.prefetch_layout.match_slot(id.0) {
-            self.take_prefetched_match(note, &words, done);
+        if let Some(slot_at) = self.segment.prefetch_layout.match_slot(id.0) {
+            self.take_prefetched_match(slot_at, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
         if let Some(way) = held.lookup_method() {
@@ -124,10 +124,11 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Continues with the prefetched row, if it is for the same key.
-    fn take_prefetched_match(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
-        let [noted, other] = [(); 2].map(|()| self.segment.builder.create_block());
-        let (notes, first) = (self.segment.notes, note as i32 * 8);
-        let word = |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, notes, first + nth as i32 * 8);
+    fn take_prefetched_match(&mut self, slot_at: usize, key: &[clif::Value], done: clif::Block) {
+        let [hit, other] = [(); 2].map(|()| self.segment.builder.create_block());
+        let (prefetched, first) = (self.segment.prefetched, slot_at as i32 * 8);
+        let word =
+            |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, prefetched, first + nth as i32 * 8);
         let wanted = core::iter::once(self.segment.int(MATCHED as i64)).chain(key.iter().copied());
         let mut differs = None;
         for (nth, wanted) in wanted.enumerate() {
@@ -136,8 +137,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             differs = Some(differs.map_or(one, |all| self.ins().bor(all, one)));
         }
         let differs = differs.unwrap_or_else(|| self.segment.int(1));
-        self.ins().brif(differs, other, [], noted, []);
-        self.segment.builder.switch_to_block(noted);
+        self.ins().brif(differs, other, [], hit, []);
+        self.segment.builder.switch_to_block(hit);
         let [row, address] = [1, 2].map(|nth| word(self, key.len() + nth));
         self.give(Val::Two(row, address), done);
         self.segment.builder.switch_to_block(other);
@@ -154,13 +155,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         other
     }
 
-    /// Jumps to a block with a row.
+    /// Emits a jump to a block with a row.
     fn give(&mut self, row: Val, to: clif::Block) {
         let (row, address) = row.two();
         self.ins().jump(to, &[row.into(), address.into()]);
     }
 
-    /// The words of a match's key.
+    /// Emits the words of a match's key.
     pub(super) fn packed_words(
         &mut self,
         id: MatchId,
@@ -170,7 +171,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.join(&packed))
     }
 
-    /// The bits of a match's key, by place.
+    /// Emits the bits of a match's key, by place.
     fn packed(&mut self, id: MatchId, keys: &[(Value, Option<Value>)]) -> Result<Vec<Packed>, Unsupported> {
         let pointer = self.matcher(id);
         let mut packed = Vec::new();
@@ -185,7 +186,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(packed)
     }
 
-    /// The address of the state's pointer to a matcher.
+    /// Emits the address of the state's pointer to a matcher.
     fn matcher(&mut self, id: MatchId) -> clif::Value {
         let matchers = self
             .segment
@@ -193,7 +194,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.iadd_imm(matchers, (usize::from(id.0) * size_of::<Arc<Matcher>>()) as i64)
     }
 
-    /// The bits of a number or of a short address.
+    /// Emits the bits of a number or of a short address.
     fn pack(
         &mut self,
         field: Field,
@@ -229,7 +230,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Four bytes as a number.
+    /// Emits four bytes as a number; `none` if there are not four.
     fn short(&mut self, start: clif::Value, len: clif::Value, none: u64) -> clif::Value {
         let is_short = self.segment.icmp_imm(IntCC::Equal, len, 4);
         // Only four bytes are read there.
@@ -242,7 +243,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().select(is_short, number, none)
     }
 
-    /// The bits of a part that the matcher packs.
+    /// Emits the bits of a part that the matcher packs.
     fn pack_other(
         &mut self,
         pointer: clif::Value,
@@ -272,19 +273,20 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// A stack slot for the words of a key.
+    /// Reserves a stack slot for the words of a key; returns its address.
     fn words(&mut self) -> clif::Value {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, (WORDS_MAX * 8) as u32, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         self.ins().stack_addr(I64, slot, 0)
     }
 
+    /// Emits `bits` bits of a word, from bit `shift` up.
     fn bits_of(&mut self, word: clif::Value, shift: u8, bits: u8) -> clif::Value {
         let down = self.segment.ushr_imm(word, shift.into());
         if bits >= 64 { down } else { self.segment.band_imm(down, (1i64 << bits) - 1) }
     }
 
-    /// The row that a helper finds by the packed key.
+    /// Emits a helper call that finds the row by the packed key.
     fn match_words(&mut self, pointer: clif::Value, packed: &[Packed]) -> Val {
         let to = self.words();
         for (at, word) in (0..).step_by(8).zip(self.join(packed)) {
@@ -293,7 +295,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call_two(Helper::MatchWords, &[pointer, to])
     }
 
-    /// The row that a helper finds by the values of all parts.
+    /// Emits a helper call that finds the row by the values of all parts.
     fn match_values(
         &mut self,
         pointer: clif::Value,
@@ -337,7 +339,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
-    /// The words of a key, padded to the largest number.
+    /// Emits the words of a key, padded to the largest number.
     fn join(&mut self, packed: &[Packed]) -> Vec<clif::Value> {
         let mut words = vec![self.segment.int(0); WORDS_MAX];
         let mut is_begun = [false; WORDS_MAX];
@@ -350,7 +352,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
-    /// The first of a few rows whose bits all match.
+    /// Emits a comparison with a few rows; the result is the first whose bits all match.
     fn compare_rows(
         &mut self,
         held: &Arc<Matcher>,
@@ -380,7 +382,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(entry)
     }
 
-    /// The row of the first bit that is set in the sets of all chunks.
+    /// Emits the search for the first bit that is set in the sets of all chunks; the result is its row.
     fn first_bit(
         &mut self,
         held: &Arc<Matcher>,
@@ -420,7 +422,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(entry)
     }
 
-    /// The row of an entry.
+    /// Emits the load of a row from its entry.
     fn row_of(&mut self, entry: clif::Value) -> Val {
         let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, entry, at));
         let zeros = self.segment.address(ZERO_ROW.address());
@@ -428,20 +430,20 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(row, address)
     }
 
-    /// An entry of 16 bits, at an index after an offset.
+    /// Emits the load of an entry of 16 bits, at an index after an offset.
     fn class_at(&mut self, classes: clif::Value, nth: clif::Value, offset: u32) -> clif::Value {
         let behind = self.segment.ishl_imm(nth, 1);
         let entry = self.ins().iadd(classes, behind);
         self.ins().uload16(I64, FIXED, entry, offset as i32)
     }
 
-    /// The bits that select a page, and those that select its entry.
+    /// Splits a value into the bits that select a page, and those that select its entry.
     fn page_of(&mut self, value: clif::Value) -> (clif::Value, clif::Value) {
         let low = self.segment.band_imm(value, (1 << PAGE_BITS) - 1);
         (self.segment.ushr_imm(value, PAGE_BITS.into()), low)
     }
 
-    /// The bits of one place of a key.
+    /// Emits the bits of one place of a key; 0 if nothing was packed there.
     fn value_at(&mut self, place: KeyBits, packed: &[Packed]) -> clif::Value {
         let holds = |of: &KeyBits| {
             of.word == place.word && of.shift <= place.shift && place.shift + place.bits <= of.shift + of.bits
@@ -464,12 +466,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         let value = self.value_at(field.place, packed);
         let [lines, root, rows] = [MATCHER_LINES, MATCHER_ROOT, MATCHER_ROWS]
             .map(|at| self.ins().load(I64, FIXED, base, (offset + at) as i32));
-        let [node, leaf, run, told, miss, found] = [(); 6].map(|()| self.segment.builder.create_block());
+        let [node, leaf, run, resolved, miss, found] = [(); 6].map(|()| self.segment.builder.create_block());
         let mut params = |block: clif::Block, n: usize| -> Vec<clif::Value> {
             (0..n).map(|_| self.segment.builder.append_block_param(block, I64)).collect()
         };
         let (in_node, in_leaf) = (params(node, 2), params(leaf, 2));
-        let (in_trie, at) = (params(told, 1)[0], params(found, 1)[0]);
+        let (in_trie, at) = (params(resolved, 1)[0], params(found, 1)[0]);
 
         // The rest of the field is in the upper bits.
         let key = self.segment.ishl_imm(value, i64::from(64 - field.bits));
@@ -485,23 +487,23 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (entry, left) = (in_leaf[0], in_leaf[1]);
         let word = self.ins().ireduce(I32, entry);
         let is_run = self.ins().icmp_imm_s(IntCC::SignedLessThan, word, 0);
-        self.ins().brif(is_run, run, [], told, &[entry.into()]);
+        self.ins().brif(is_run, run, [], resolved, &[entry.into()]);
 
         self.segment.builder.switch_to_block(run);
         let in_run = self.find_in_run(lines, entry, left, other);
-        self.ins().jump(told, &[in_run.into()]);
+        self.ins().jump(resolved, &[in_run.into()]);
 
-        self.segment.builder.switch_to_block(told);
+        self.segment.builder.switch_to_block(resolved);
         let is_none = self.segment.icmp_imm(IntCC::Equal, in_trie, NOTHING.into());
         let entry = self.entry_at(rows, in_trie);
         self.ins().brif(is_none, miss, [], found, &[entry.into()]);
 
         self.segment.builder.switch_to_block(miss);
         let zeros = self.segment.address(ZERO_ROW.address());
-        let entry = match field.floor_bits {
+        let entry = match field.short_prefix_bits {
             0 => zeros,
             bits => {
-                let id = self.on_floor((base, offset), value, field.bits - bits);
+                let id = self.load_short_prefix((base, offset), value, field.bits - bits);
                 let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
                 let entry = self.entry_at(rows, id);
                 // Only a row is read.
@@ -514,7 +516,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(at)
     }
 
-    /// The address of a row's entry, by its number in the trie.
+    /// Emits the address of a row's entry, by its number in the trie.
     fn entry_at(&mut self, rows: clif::Value, id: clif::Value) -> clif::Value {
         let behind = self.segment.ishl_imm(id, FOUND_SHIFT);
         self.ins().iadd(rows, behind)
@@ -526,17 +528,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, word, i64::from(TRIE_NODE as i32))
     }
 
-    /// The entry of a value on the floor of a trie: all but the lowest bits of the value index it.
-    fn on_floor(
+    /// Emits the load of a value's entry in the short prefixes of a trie; all but the lowest bits of the value index
+    /// it.
+    fn load_short_prefix(
         &mut self,
         (base, offset): (clif::Value, usize),
         value: clif::Value,
         lowest: u8,
     ) -> clif::Value {
-        let floor = self.ins().load(I64, FIXED, base, (offset + MATCHER_FLOOR) as i32);
+        let prefixes = self.ins().load(I64, FIXED, base, (offset + MATCHER_SHORT_PREFIXES) as i32);
         let nth = self.segment.ushr_imm(value, lowest.into());
         let behind = self.segment.ishl_imm(nth, 2);
-        let address = self.ins().iadd(floor, behind);
+        let address = self.ins().iadd(prefixes, behind);
         self.ins().uload32(FIXED, address, 0)
     }
 
@@ -560,7 +563,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         (self.ins().uload32(FIXED, address, 0), below)
     }
 
-    /// The entry of a value in a run of up to eight intervals.
+    /// Emits the search for a value in a run of up to eight intervals; the result is its entry.
     fn find_in_run(
         &mut self,
         lines: clif::Value,
@@ -606,7 +609,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().uload32(FIXED, address, 0)
     }
 
-    /// The words of a set, two at a time if there are enough.
+    /// Emits the loads of a set's words, two at a time if there are enough.
     fn load_set(&mut self, set: clif::Value, words: usize) -> Vec<clif::Value> {
         match words {
             1 => vec![self.ins().load(I64, FIXED, set, 0)],
@@ -616,6 +619,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// Splits vectors of two lanes into words; a set of one word stays as it is.
     fn split_set(&mut self, set: &[clif::Value], words: usize) -> Vec<clif::Value> {
         if words == 1 {
             return set.to_vec();
@@ -624,7 +628,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         lanes.map(|(two, lane)| self.ins().extractlane(two, lane)).collect()
     }
 
-    /// The index of the first set bit in words; the number of bits if there is none.
+    /// Emits the index of the first set bit in words; the number of bits if there is none.
     fn first_of(&mut self, words: &[clif::Value]) -> clif::Value {
         // Halves are compared in parallel and without a branch: which word it is is unpredictable.
         let mut level: Vec<(clif::Value, clif::Value)> =

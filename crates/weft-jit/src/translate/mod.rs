@@ -146,12 +146,14 @@ enum Val {
 }
 
 impl Val {
+    /// The only word, or the first of two.
     fn one(self) -> clif::Value {
         match self {
             Self::One(v) | Self::Two(v, _) => v,
         }
     }
 
+    /// Both words, or the only one twice.
     fn two(self) -> (clif::Value, clif::Value) {
         match self {
             Self::Two(a, b) => (a, b),
@@ -192,7 +194,7 @@ struct Segment<'a, 'f> {
     /// Elements below this index are open.
     opened: clif::Value,
     /// The address of the tuple's prefetch slots.
-    notes: clif::Value,
+    prefetched: clif::Value,
     /// The prefetches of the current part.
     prefetch_layout: PrefetchLayout,
     /// Values that are computed once for the segment go before this instruction, in the entry block.
@@ -228,7 +230,7 @@ struct Segment<'a, 'f> {
 }
 
 impl<'a, 'f> Segment<'a, 'f> {
-    /// A segment with nothing but its entry block.
+    /// Makes a segment with nothing but its entry block.
     fn new(plan: &'a Plan<'a>, mut builder: FunctionBuilder<'f>) -> Result<Self, Unsupported> {
         let signature = &mut builder.func.signature;
         signature.call_conv = plan.target.default_call_conv;
@@ -236,7 +238,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
-        let &[cx, opened, notes] = builder.block_params(entry) else {
+        let &[cx, opened, prefetched] = builder.block_params(entry) else {
             return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
         };
         let [frame, began] = [FRAME_BYTES, 8].map(|bytes| {
@@ -252,7 +254,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             began,
             cx,
             opened,
-            notes,
+            prefetched,
             prefetch_layout: PrefetchLayout::default(),
             anchor,
             ints: Vec::new(),
@@ -279,7 +281,7 @@ impl<'a, 'f> Segment<'a, 'f> {
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
         (self.room, self.may_have_effects) = (ScratchBound::NONE, false);
         let after = |room: ScratchBound, part: &Part<'_>| room.after(part.function, self.plan);
-        self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).is_there();
+        self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).always_fits();
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         self.copies = ops.any(|inst| matches!(inst.op, Op::Mirror(_)));
         self.declare_inputs(parts)?;
@@ -334,7 +336,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// By default the pass goes to the end of the chain.
+    /// Emits the default outcome: the pass goes to the end of the chain.
     fn start_outcome(&mut self) {
         let n_elements = self.plan.chain.elements.len() as i64;
         let n_elements = self.builder.ins().iconst(I16, n_elements);
@@ -353,12 +355,14 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().load(I64, PLAIN, self.cx, offset_of!(Cx<'_>, trace) as i32)
     }
 
+    /// Finishes the function; returns the constants that its code uses.
     fn finish(self) -> Constants {
         let Self { plan, builder, constants, .. } = self;
         builder.finalize(plan.target);
         constants
     }
 
+    /// An integer constant, emitted once per function.
     fn int(&mut self, n: i64) -> clif::Value {
         if let Some((_, value)) = self.ints.iter().find(|(other, _)| *other == n) {
             return *value;
@@ -394,13 +398,13 @@ impl<'a, 'f> Segment<'a, 'f> {
         value
     }
 
-    /// A field of the outcome.
+    /// Emits the load of a field of the outcome.
     fn load_out(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
         let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
         self.builder.ins().load(ty, PLAIN, out, offset as i32)
     }
 
-    /// A field of the state. It does not change during a pass.
+    /// Emits the load of a field of the state, which does not change during a pass.
     fn load_state(&mut self, offset: usize) -> clif::Value {
         let state = self.load_cx(I64, offset_of!(Cx<'_>, state));
         self.builder.ins().load(I64, FIXED, state, offset as i32)
@@ -413,10 +417,12 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().load(I64, FIXED, held, at as i32)
     }
 
+    /// Emits the address of the scalar variables.
     fn scalars(&mut self) -> clif::Value {
         self.load_scalars(State::PARTS + offset_of!(Parts, scalars))
     }
 
+    /// Emits the address of this worker's part of the merged variables.
     fn merged(&mut self) -> clif::Value {
         self.load_scalars(State::PARTS + offset_of!(Parts, merged))
     }
@@ -464,16 +470,18 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.inst_results(call).to_vec()
     }
 
+    /// Emits a helper call with a result of one word.
     fn call_one(&mut self, helper: Helper, args: &[clif::Value]) -> Val {
         Val::One(self.call(helper, args)[0])
     }
 
+    /// Emits a helper call with a result of two words.
     fn call_two(&mut self, helper: Helper, args: &[clif::Value]) -> Val {
         let results = self.call(helper, args);
         Val::Two(results[0], results[1])
     }
 
-    /// An operation on a value and a constant.
+    /// Emits an operation on a value and a constant.
     fn with_imm(
         &mut self,
         value: clif::Value,
@@ -485,6 +493,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         make(self.builder.ins(), value, n)
     }
 
+    /// Emits a comparison with a constant; folds an equality of known values.
     fn icmp_imm(&mut self, cc: IntCC, value: clif::Value, n: i64) -> clif::Value {
         if let (IntCC::Equal, Some(known)) = (cc, known(&self.builder.func.dfg, value)) {
             return self.bool(known == n);
@@ -492,6 +501,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.with_imm(value, n, |ins, value, n| ins.icmp(cc, value, n))
     }
 
+    /// Emits the addition of a constant, or nothing for 0.
     fn iadd_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
         match n {
             0 => value,
@@ -507,6 +517,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.with_imm(value, n, |ins, value, n| ins.band(value, n))
     }
 
+    /// Emits a shift to the left by a constant, or nothing for 0.
     fn ishl_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
         match n {
             0 => value,
@@ -514,6 +525,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
+    /// Emits an unsigned shift to the right by a constant, or nothing for 0.
     fn ushr_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
         match n {
             0 => value,
@@ -521,7 +533,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// The address of bytes that live as long as the code.
+    /// Keeps bytes for as long as the code lives; returns their address and length.
     fn constant(&mut self, bytes: &[u8]) -> Val {
         let kept: Box<[u8]> = bytes.into();
         let start = kept.as_ptr().expose_provenance() as u64;
@@ -530,6 +542,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(start, self.int(bytes.len() as i64))
     }
 
+    /// Emits the choice between two values of one or two words.
     fn select(&mut self, by: clif::Value, yes: Val, no: Val) -> Val {
         let ins = &mut self.builder;
         match (yes, no) {
@@ -540,7 +553,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// The zero of a type: 0, false, empty, no row.
+    /// Emits the zero of a type: 0, false, empty, no row.
     fn zero(&mut self, ty: Ty) -> Val {
         match ty {
             Ty::Bool => Val::One(self.bool(false)),
@@ -572,7 +585,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// Runs `then` only if `by` is true.
+    /// Emits `then` so that it runs only if `by` is true; `cold` moves it out of the way.
     fn when(&mut self, by: clif::Value, cold: bool, then: impl FnOnce(&mut Self)) {
         let (yes, done) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(by, yes, [], done, []);
@@ -585,7 +598,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.switch_to_block(done);
     }
 
-    /// The result of `then` if `by` is true, else false.
+    /// Emits the result of `then` if `by` is true, else false.
     fn and_then(&mut self, by: clif::Value, then: impl FnOnce(&mut Self) -> clif::Value) -> clif::Value {
         match known(&self.builder.func.dfg, by) {
             Some(0) => return by,
@@ -658,6 +671,7 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
 }
 
 impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
+    /// Analyses the function of a part and makes its translator. `next` is the block after the handler.
     fn new(
         segment: &'s mut Segment<'a, 'f>,
         nth: usize,
@@ -698,6 +712,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         })
     }
 
+    /// Translates all reachable blocks of the handler, in reverse post-order.
     fn translate(mut self) -> Result<(), Unsupported> {
         self.begin()?;
         // The handler's prologue goes into its first block, unless a scan jumps back to that.
@@ -719,6 +734,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.ins()
     }
 
+    /// Emits the prologue of the handler: counters, and what a roll-back needs.
     fn begin(&mut self) -> Result<(), Unsupported> {
         if self.counts {
             self.count(offset_of!(Counters, seen));
@@ -757,6 +773,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(())
     }
 
+    /// Translates a block: parameters, instructions and terminator.
     fn block(&mut self, id: BlockId) -> Result<(), Unsupported> {
         let function = self.function;
         let block = &function.blocks[id.0 as usize];
@@ -797,7 +814,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.terminator(id, &block.end)
     }
 
-    /// The value of an operand.
+    /// The value of an operand. A key kept in registers is written to memory first.
     fn get(&mut self, value: Value) -> Result<Val, Unsupported> {
         if let Some(made) = self.made_keys.get(value.0 as usize).cloned().flatten() {
             self.store_made(&made);
@@ -817,6 +834,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.function.ty(value)
     }
 
+    /// Emits an instruction; returns its result, if it has one.
     fn inst(&mut self, block: BlockId, inst: &'p Inst) -> Result<Option<Val>, Unsupported> {
         let value = match &inst.op {
             Op::BoolConst(b) => Some(Val::One(self.segment.bool(*b))),
@@ -849,6 +867,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(value)
     }
 
+    /// Emits the terminator of block `from`.
     fn terminator(&mut self, from: BlockId, end: &Terminator) -> Result<(), Unsupported> {
         match end {
             Terminator::Missing => {
@@ -942,6 +961,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(())
     }
 
+    /// Emits a failure: a roll-back, then the next handler if the element fails open, else the verdict.
     fn fail(&mut self, fault: clif::Value, line: u32) {
         self.roll_back();
         if self.fail_open {
@@ -977,6 +997,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         block
     }
 
+    /// The arguments of a jump from a branch; empty if the jump gets a block of its own.
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
         if self.has_own_path(jump) || self.exit_block(jump.block).is_some() {
             Ok(Vec::new())
@@ -1020,6 +1041,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.def_var(visits, count);
     }
 
+    /// The arguments of a jump, word by word.
     fn args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
         let mut args = Vec::with_capacity(jump.args.len());
         for arg in &jump.args {
@@ -1031,7 +1053,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(args)
     }
 
-    /// Ends the pass, with the code of a status or fault, and a text.
+    /// Emits the end of the pass, with the code of a status or fault, and a text.
     fn verdict(&mut self, kind: u64, code: Option<clif::Value>, text: Option<Val>, line: u32) {
         let flags = [(self.counts, verdict::COUNTS), (self.opens, verdict::OPENING)];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(kind, |kind, (_, flag)| kind | flag);
@@ -1043,15 +1065,15 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let args = [cx, packed, code.unwrap_or(zero), began, start, len];
         // Only locks live across the call; without them there is nothing to save.
         if self.locks.is_empty() && self.vars_lock.is_none() {
-            self.segment.call(Helper::Settle, &args);
+            self.segment.call(Helper::EndPass, &args);
         } else {
-            self.segment.call_cold(Cold::Settle, &args);
+            self.segment.call_cold(Cold::EndPass, &args);
         }
         self.unlock();
         self.segment.builder.ins().return_(&[]);
     }
 
-    /// Ends the handler: releases its locks, and reads the clock on sampled passes.
+    /// Emits the end of a handler: it releases its locks, and reads the clock on sampled passes.
     fn leave_pass(&mut self) {
         self.unlock();
         if self.segment.is_fast_path {
@@ -1065,7 +1087,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         });
     }
 
-    /// Rolls back to the start of the handler.
+    /// Emits a roll-back to the start of the handler.
     fn roll_back(&mut self) {
         self.undo_stores();
         for (offset, word) in self.saved_merges.clone() {
@@ -1086,6 +1108,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.add_to(field, 1);
     }
 
+    /// Emits the addition of `n` to a counter of the element, at byte offset `field`.
     fn add_to(&mut self, field: usize, n: i64) {
         let counters = self.segment.load_cx(I64, offset_of!(Cx<'_>, counters) + SLICE_START);
         let offset = (usize::from(self.element) * size_of::<Counters>() + field) as i32;
@@ -1095,7 +1118,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         ins.ins().store(PLAIN, new, counters, offset);
     }
 
-    /// Puts values in a stack slot as [`Cell`]s.
+    /// Emits the stores of values to a stack slot as [`Cell`]s; returns its address.
     fn cells(&mut self, values: &[Value]) -> Result<clif::Value, Unsupported> {
         let bytes = CELL_BYTES * values.len().max(1) as u32;
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);

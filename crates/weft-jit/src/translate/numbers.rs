@@ -94,6 +94,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((self.get(a)?.one(), self.get(b)?.one()))
     }
 
+    /// Emits a flag: the operation overflows.
     fn overflows(
         &mut self,
         op: IntOp,
@@ -118,6 +119,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits a flag: the value lies in `low..=high`, with one comparison.
     fn in_range(&mut self, value: Value, low: i64, high: i64) -> Result<clif::Value, Unsupported> {
         let value = self.get(value)?.one();
         if low > high {
@@ -128,6 +130,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.ins().icmp(IntCC::UnsignedLessThanOrEqual, above, width))
     }
 
+    /// Emits a flag: the float, truncated, fits a 64-bit integer.
     fn float_fits(&mut self, signed: Signed, value: Value) -> Result<clif::Value, Unsupported> {
         let value = self.get(value)?.one();
         // The bounds are exact floats; a NaN is in no range.

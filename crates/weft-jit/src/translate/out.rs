@@ -1,4 +1,4 @@
-//! The outputs of the pass: bytes in the scratch, edits and sink rows.
+//! Translates the outputs of the pass: bytes in the scratch, edits and sink rows.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::helpers::{BYTES_BYTES, Cold, Helper, REDIRECTED, sink_cell};
@@ -31,6 +31,7 @@ impl Segment<'_, '_> {
         self.load_out(I64, offset + word)
     }
 
+    /// Emits the store of a vector's length; `offset` locates the vector in the output.
     pub(super) fn store_len(&mut self, offset: usize, len: clif::Value) {
         let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
         let at = (offset + self.plan.vec_words.len) as i32;
@@ -71,13 +72,13 @@ impl Segment<'_, '_> {
         ScratchRange { start, len }
     }
 
-    /// The bytes of a range.
+    /// Emits the bytes of a range of the scratch.
     pub(super) fn kept(&mut self, ScratchRange { start, len }: ScratchRange) -> Val {
         let base = self.scratch();
         Val::Two(self.builder.ins().iadd(base, start), len)
     }
 
-    /// The range of bytes that are in the scratch already.
+    /// Emits the range of bytes that are in the scratch already.
     fn range_of(&mut self, bytes: Val) -> ScratchRange {
         let (start, len) = bytes.two();
         let base = self.scratch();
@@ -139,7 +140,7 @@ impl Segment<'_, '_> {
 
     /// Keeps runs of bytes, each for a cell of the row. One helper copies them all: a call is cheaper than compiling so
     /// many copies.
-    fn keep_cells(&mut self, runs: &[(usize, Val)], cells: clif::Value) {
+    fn copy_cells_to_scratch(&mut self, runs: &[(usize, Val)], cells: clif::Value) {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, BYTES_BYTES * runs.len() as u32, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
         for (at, (_, run)) in (0..).step_by(BYTES_BYTES as usize).zip(runs) {
@@ -149,10 +150,10 @@ impl Segment<'_, '_> {
         }
         let which = runs.iter().fold(0u64, |which, (cell, _)| which | 1 << cell);
         let (list, which) = (self.builder.ins().stack_addr(I64, slot, 0), self.int(which as i64));
-        self.call(Helper::KeepCells, &[self.frame, list, which, cells]);
+        self.call(Helper::CopyCells, &[self.frame, list, which, cells]);
     }
 
-    /// Copies [`COPY_MAX`] bytes.
+    /// Emits a copy of [`COPY_MAX`] bytes.
     fn copy_short(&mut self, from: clif::Value, to: clif::Value) {
         let halves = [0, 16].map(|at| (at, self.builder.ins().load(I8X16, UNALIGNED, from, at)));
         for (at, half) in halves {
@@ -160,12 +161,13 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Emits the stores of a cell's tag and value.
     fn store_cell(&mut self, tag: clif::Value, value: clif::Value, cell: clif::Value, offset: i32) {
         self.builder.ins().store(PLAIN, tag, cell, offset);
         self.builder.ins().store(PLAIN, value, cell, offset + sink_cell::VALUE);
     }
 
-    /// A range of the scratch as a cell's value.
+    /// Emits a range of the scratch as a cell's value.
     fn range_word(&mut self, ScratchRange { start, len }: ScratchRange) -> clif::Value {
         let upper = self.ishl_imm(len, 32);
         self.builder.ins().bor(start, upper)
@@ -211,7 +213,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Copies a value's bytes into the scratch; bytes that are there already only count as used.
-    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> ScratchRange {
+    pub(super) fn copy_to_scratch(&mut self, value: Value, bytes: Val) -> ScratchRange {
         if self.in_scratch[value.0 as usize] {
             let ScratchRange { start, len } = self.segment.range_of(bytes);
             return ScratchRange { start, len: self.segment.take_scratch(len) };
@@ -228,7 +230,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             tag = sink_cell::of(ty);
             word = match ty {
                 Ty::Bytes => {
-                    let range = self.keep_value(value, held);
+                    let range = self.copy_to_scratch(value, held);
                     kept = Some(self.segment.kept(range));
                     self.segment.range_word(range)
                 }
@@ -284,7 +286,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let first = runs[0].0 / CELLS_AT_ONCE * CELLS_AT_ONCE;
             let cells = self.segment.iadd_imm(cells, (first * size_of::<Cell>()) as i64);
             let runs: Vec<(usize, Val)> = runs.iter().map(|(cell, run)| (cell - first, *run)).collect();
-            self.segment.keep_cells(&runs, cells);
+            self.segment.copy_cells_to_scratch(&runs, cells);
         }
         Ok(())
     }

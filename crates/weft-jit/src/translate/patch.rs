@@ -1,4 +1,4 @@
-//! Patches fields directly into their frame.
+//! Decides which changed fields are patched directly into their frame, and emits the patches.
 //!
 //! An edit names an input, and its executor looks up the input's place and the checksums that cover it. For numbers of
 //! whole bytes and for MAC addresses, both are known at compile time. The code keeps the new values to the end of the
@@ -52,7 +52,7 @@ pub(super) struct Patches {
 }
 
 impl Patches {
-    /// The patches of a request on a frame; none for other events.
+    /// Decides which inputs of a request are patched in the frame; none for other events.
     pub(super) fn of(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Self {
         let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
             return Self::default();
@@ -73,7 +73,7 @@ impl Patches {
                 let is_set = (uses.set | uses.cleared).contains(sum.input);
                 !sum.pseudo && sum.covers.is_empty() && !is_set
             };
-            how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
+            patch_kind(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
         };
         Self { how: chain.request.inputs.iter().enumerate().map(how).collect(), edits }
     }
@@ -82,10 +82,11 @@ impl Patches {
         self.how.iter().all(Option::is_none)
     }
 
-    pub(super) fn how(&self, input: usize) -> Option<PatchKind> {
+    pub(super) fn patch_kind(&self, input: usize) -> Option<PatchKind> {
         self.how.get(input).copied().flatten()
     }
 
+    /// Whether a part changes its inputs by edits in this block, and not by patches.
     pub(super) fn is_edit(&self, part: usize, block: BlockId) -> bool {
         self.edits.get(part).and_then(|blocks| blocks.get(block.0 as usize)).copied().unwrap_or(true)
     }
@@ -105,6 +106,7 @@ struct InputUses {
 }
 
 impl InputUses {
+    /// Finds the inputs that the parts patch in the frame, and those that they also set by edits.
     fn of(parts: &[Part<'_>], paths: &[HandlerPaths], edits: &[Vec<bool>]) -> Self {
         let (mut uses, none) = (Self::default(), InputSet::EMPTY);
         // The inputs that later parts set where they may be patched.
@@ -149,7 +151,8 @@ fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
     block.insts.iter().filter_map(|inst| of(&inst.op)).collect()
 }
 
-fn how(input: &Input, store: &FieldWrite) -> Option<PatchKind> {
+/// How a changed input is written into the frame; None if it cannot be patched.
+fn patch_kind(input: &Input, store: &FieldWrite) -> Option<PatchKind> {
     match store.at {
         FieldLayout::Bits { bytes, shift: 0, bits, endian }
             if bits == 8 * bytes && Ty::of(input.ty) == Ty::Int =>
@@ -186,6 +189,7 @@ struct HandlerPaths {
 }
 
 impl HandlerPaths {
+    /// Finds the blocks of a handler that change the structure of the frame, and those on a path with such a block.
     fn of(chain: &ChainProgram, function: &Function) -> Self {
         let blocks = &function.blocks;
         let jumps: Vec<(usize, usize)> = (0..)
@@ -206,7 +210,7 @@ impl HandlerPaths {
         Self { jumps, changes, meets, goes_on }
     }
 
-    /// The blocks that a pass may reach after this one.
+    /// Finds the blocks that a pass may reach after this one.
     fn from(&self, block: usize) -> Vec<bool> {
         let mut reached = vec![false; self.changes.len()];
         self.jumps.iter().filter(|(from, _)| *from == block).for_each(|(_, to)| reached[*to] = true);
@@ -325,7 +329,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(done);
     }
 
-    /// The sum of the new words of a number and of the complement of the old ones.
+    /// Emits the sum of the new words of a number and of the complement of the old ones.
     fn change(&mut self, from: clif::Value, bytes: u8, new: clif::Value) -> clif::Value {
         let old = self.load_number(from, 0, bytes, Endian::Big);
         // A byte is the upper half of a word.
@@ -394,7 +398,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(complete);
     }
 
-    /// A word of the frame's checksum offload.
+    /// Emits the load of a word of the frame's checksum offload.
     fn load_offload(&mut self, word: usize) -> clif::Value {
         let at = offset_of!(Cx<'_>, offload) + offset_of!(Offload, checksum) + word;
         self.builder.ins().uload16(I64, FIXED, self.cx, at as i32)

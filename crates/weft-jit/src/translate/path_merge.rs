@@ -38,6 +38,7 @@ struct Definitions<'f> {
 }
 
 impl<'f> Definitions<'f> {
+    /// Collects the operation that defines each value.
     fn of(function: &'f Function) -> Self {
         let mut made = vec![None; function.types.len()];
         for inst in function.blocks.iter().flat_map(|block| &block.insts) {
@@ -59,7 +60,7 @@ impl<'f> Definitions<'f> {
                 Some(Op::FrameGet(other_at, other_bytes, other_endian)),
             ) => {
                 (bytes, endian) == (other_bytes, other_endian)
-                    && self.place(*at).is_some_and(|at| self.place(*other_at) == Some(at))
+                    && self.constant_offset(*at).is_some_and(|at| self.constant_offset(*other_at) == Some(at))
             }
             (Some(Op::IntBinary(op, a, b)), Some(Op::IntBinary(other_op, x, y))) => {
                 op == other_op && equal(a, x) && equal(b, y)
@@ -68,15 +69,15 @@ impl<'f> Definitions<'f> {
         }
     }
 
-    /// A constant offset in the frame.
-    fn place(&self, at: Value) -> Option<u64> {
+    /// The constant that a value is, as an offset in the frame; None if it is not constant.
+    fn constant_offset(&self, at: Value) -> Option<u64> {
         match self.made[at.0 as usize] {
             Some(Op::IntConst(at)) => u64::try_from(*at).ok(),
             _ => None,
         }
     }
 
-    /// The merged parser, with the instructions of the first path.
+    /// Builds the merged parser, with the instructions of the first path.
     fn parser(&self, first: &ParserExit, exits: &[ParserExit], gives: Vec<Op>) -> Function {
         let path = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
         let path: Vec<&Inst> = path.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
@@ -89,7 +90,7 @@ impl<'f> Definitions<'f> {
                 continue;
             }
             if let Op::FrameGet(at, bytes, _) = &inst.op {
-                len = len.max(self.place(*at).unwrap_or(0) + u64::from(*bytes));
+                len = len.max(self.constant_offset(*at).unwrap_or(0) + u64::from(*bytes));
             }
             needed.extend(inst.op.operands());
             insts.push(inst.clone());

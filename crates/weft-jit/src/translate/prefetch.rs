@@ -15,7 +15,7 @@ use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
 use weft_core::matching::jit_layout::LookupMethod;
-use weft_core::prefetch::FAR_BYTES;
+use weft_core::prefetch::CORE_CACHE_BYTES;
 use weft_core::table::jit_layout::KeyLayout;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
@@ -148,6 +148,8 @@ impl<'f> Slice<'f> {
         }
     }
 
+    /// Whether a prefetcher can compute the operation before the pass; `changed` are the inputs that earlier parts
+    /// change.
     fn is_known(&self, op: &Op, changed: &[bool]) -> bool {
         let is_pure = match op {
             Op::Input(input) | Op::InputPresent(input) => {
@@ -209,6 +211,7 @@ pub(super) fn translate(
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
+    /// Emits the part of a handler that computes look-up keys, with a prefetch for each.
     fn slice_of_handler(
         &mut self,
         slice: &Slice<'_>,
@@ -231,6 +234,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
+    /// Emits the part of a block that computes look-up keys, with a prefetch for each.
     fn slice_of_block(
         &mut self,
         id: BlockId,
@@ -256,10 +260,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         for inst in &block.insts {
             match &inst.op {
                 Op::Find(table, key) if slice.is_known_lookup(&inst.op) => {
-                    self.note_find(*table, *key, layout)?
+                    self.store_find_key(*table, *key, layout)?
                 }
                 Op::Match(_, id, keys) if slice.is_known_lookup(&inst.op) => {
-                    self.note_match(*id, keys, layout)?
+                    self.store_match_key(*id, keys, layout)?
                 }
                 Op::ScratchFull => {
                     let no = self.segment.bool(false);
@@ -310,7 +314,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Stores the hash of a key and the address of its slots, if compiled code looks up such keys itself.
-    fn note_find(
+    fn store_find_key(
         &mut self,
         table: TableId,
         key: Value,
@@ -319,8 +323,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let plan = self.segment.plan;
         let held = &plan.state.tables[usize::from(table.0)];
         // The table may have few rows now, and many after it has learned more.
-        let may_be_far = held.max_rows() as usize * held.row_base_bytes() > FAR_BYTES;
-        if !may_be_far && !plan.always_prefetches {
+        let may_exceed_cache = held.max_rows() as usize * held.row_base_bytes() > CORE_CACHE_BYTES;
+        if !may_exceed_cache && !plan.always_prefetches {
             return Ok(());
         }
         let (near, offset, by) = (held.jit_layout(), arc_offset(held) as i32, held.hash_key());
@@ -340,11 +344,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         };
         if let Some((hash, at)) = hash.zip(layout.add_find(table.0)) {
-            let (notes, pointer) = (self.segment.notes, self.table(table));
+            let (prefetched, pointer) = (self.segment.prefetched, self.table(table));
             let base = self.ins().load(I64, PLAIN, pointer, 0);
             let slots = self.home(near, (base, offset), hash).slots;
-            self.ins().store(PLAIN, hash, notes, at as i32 * 8);
-            self.ins().store(PLAIN, slots, notes, at as i32 * 8 + 16);
+            self.ins().store(PLAIN, hash, prefetched, at as i32 * 8);
+            self.ins().store(PLAIN, slots, prefetched, at as i32 * 8 + 16);
         }
         self.ins().jump(skip, []);
         self.segment.builder.switch_to_block(skip);
@@ -352,7 +356,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Stores the words of a key, preceded by 1.
-    fn note_match(
+    fn store_match_key(
         &mut self,
         id: MatchId,
         keys: &[(Value, Option<Value>)],
@@ -361,26 +365,26 @@ impl PartTranslator<'_, '_, '_, '_> {
         let plan = self.segment.plan;
         let matcher = &plan.state.matchers[usize::from(id.0)];
         // Code is compiled again once there are many rows. Matchers in vectors are small.
-        let is_near = !matcher.is_far() && !plan.always_prefetches;
-        if is_near
+        let fits_cache = !matcher.is_far() && !plan.always_prefetches;
+        if fits_cache
             || matches!(matcher.lookup_method(), Some(LookupMethod::Vectors(_) | LookupMethod::Linear(_)))
         {
             return Ok(());
         }
         let n_words = matcher.key_words();
         let Some(at) = layout.add_match(id.0, n_words, matcher.packing_hash()) else { return Ok(()) };
-        let notes = self.segment.notes;
+        let prefetched = self.segment.prefetched;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
         let all = core::iter::once(one).chain(words.into_iter().take(n_words));
         for (at, word) in (at..).zip(all) {
-            self.ins().store(PLAIN, word, notes, at as i32 * 8);
+            self.ins().store(PLAIN, word, prefetched, at as i32 * 8);
         }
         Ok(())
     }
 }
 
-/// The blocks from which every path to the end of the pass has no lookup.
+/// Finds the blocks from which no path to the end of the pass has a lookup.
 fn without_lookups(function: &Function, order: &[BlockId]) -> Vec<bool> {
     let mut without_lookups = vec![false; function.blocks.len()];
     for id in order.iter().rev() {

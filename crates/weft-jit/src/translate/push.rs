@@ -68,17 +68,20 @@ impl StoreTarget {
         }
     }
 
+    /// The target of an aligned run of 4, 6, 8 or 16 bytes; None for other fields.
     fn of_run(BitsAt { at, bits, .. }: BitsAt) -> Option<Self> {
         let place = Self::Run { at: at as usize / 8, bytes: bits as usize / 8 };
         (at % 8 == 0 && [32, 48, 64, 128].contains(&bits)).then_some(place)
     }
 
+    /// The offset of the first byte.
     fn at(self) -> usize {
         match self {
             Self::Number { at, .. } | Self::Bits { at, .. } | Self::Run { at, .. } => at,
         }
     }
 
+    /// The number of bytes.
     fn bytes(self) -> usize {
         match self {
             Self::Number { bytes, .. } | Self::Run { bytes, .. } => bytes,
@@ -123,7 +126,7 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
         && stack.sums.iter().all(|sum| sums(sum) && apart(sum))
 }
 
-/// The targets of values, lengths and the flow entropy.
+/// Iterates over the targets of values, lengths and the flow entropy; None for an unsupported one.
 fn places(stack: &Stack, is_run: impl Fn(usize) -> bool) -> impl Iterator<Item = Option<StoreTarget>> {
     let values = stack.values.iter().enumerate().map(move |(nth, place)| match is_run(nth) {
         true => StoreTarget::of_run(*place),
@@ -152,7 +155,7 @@ fn leaves_frame(op: &Op) -> bool {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Carries out a change of structure, or records it.
+    /// Emits a change of headers: it is carried out directly, or recorded as edits.
     pub(super) fn reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         self.segment.save_parsed();
         let decl = self.segment.plan.chain.header_changes.get(usize::from(id.0));
@@ -165,15 +168,15 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let fits = |stack: &Stack| stack.values.len() == parts.len() && is_fit(stack, is_run);
                 match are_held && stacks.iter().all(fits) {
                     true => self.push(id, stacks, parts),
-                    false => self.note_reshape(id, parts),
+                    false => self.record_header_change(id, parts),
                 }
             }
-            _ => self.note_reshape(id, parts),
+            _ => self.record_header_change(id, parts),
         }
     }
 
     /// Records a change of structure as edits.
-    fn note_reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
+    fn record_header_change(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         for (at, part) in parts.iter().enumerate() {
             self.edit(target::part(at as u16), Some(*part))?;
         }
@@ -200,7 +203,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.is_last_part && !self.segment.copies
     }
 
-    /// The successors of a block.
+    /// The jumps of a block that can be taken, given the known flags.
     fn jumps_of<'e>(&self, end: &'e Terminator) -> Vec<&'e Jump> {
         match end {
             Terminator::Branch(by, yes, no) => match self.analysis.known_flag(*by) {
@@ -236,7 +239,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(other, []);
         self.segment.builder.set_cold_block(other);
         self.segment.builder.switch_to_block(other);
-        self.note_reshape(id, parts)?;
+        self.record_header_change(id, parts)?;
         self.ins().jump(done, []);
         self.segment.builder.switch_to_block(done);
         Ok(())
@@ -439,7 +442,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Some(HeaderStore { place, value: value.collect() })
     }
 
-    /// The flow entropy of the payload.
+    /// Emits the flow entropy of the payload, such as a source port; None if its place is unsupported.
     fn spread(&mut self, spread: &SpreadAt, rest: InnerFrame) -> Option<HeaderStore> {
         let place = StoreTarget::of_number(spread.place)?;
         let flow = self.segment.call_on_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
@@ -455,7 +458,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Some(HeaderStore { place, value: vec![(number, 0)] })
     }
 
-    /// The checksum of a header: of its constant parts, and of the stores.
+    /// Emits the checksum of a header: of its constant parts, and of the stores.
     fn header_sum(&mut self, sum: &SumAt, template: &[u8], puts: &[HeaderStore]) -> clif::Value {
         let (start, end) = (sum.header.0 as usize, sum.header.1 as usize);
         let constant = weft_core::checksum::fold(weft_core::checksum::sum(&template[start..end]));
@@ -473,7 +476,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().bxor(total, ones)
     }
 
-    /// The sum of the words of a part of a header that begins at this byte.
+    /// Emits the sum of the words of a part of a header that begins at this byte.
     fn words_of(&mut self, put: &HeaderStore, header: usize) -> clif::Value {
         let upper = |at: usize| if (at - header).is_multiple_of(2) { 8 } else { 0 };
         match put.place {
@@ -495,7 +498,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// A piece of a run as numbers, and the bytes of each.
+    /// Splits a piece of a run into numbers, with the bytes of each.
     fn numbers_of(&mut self, piece: clif::Value) -> Vec<(clif::Value, usize)> {
         let ty = self.segment.builder.func.dfg.value_type(piece);
         let halves = match ty {
@@ -515,7 +518,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         halves.into_iter().map(number).collect()
     }
 
-    /// The sum of the words of a number of this many bytes.
+    /// Emits the sum of the 16-bit words in a number of this many bytes.
     fn sum_of_words(&mut self, number: clif::Value, bytes: usize) -> clif::Value {
         if bytes <= 2 {
             return number;
@@ -539,6 +542,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// Emits the store of a header field at `to`.
     fn store_put(&mut self, put: &HeaderStore, to: clif::Value) {
         match put.place {
             StoreTarget::Number { at, bytes: 3 } => {

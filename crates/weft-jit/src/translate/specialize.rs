@@ -75,6 +75,7 @@ impl Specialized {
             .then_some(Self { assumptions: Assumptions { present, whole }, functions })
     }
 
+    /// The parts with their specialized functions.
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
         let Self { functions, .. } = self;
         let part = |(part, function): (&Part<'_>, &'u Function)| Part {
@@ -134,13 +135,13 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Continues if a comparison holds, else jumps to `other`.
+    /// Emits a check: code continues if a comparison holds, else it jumps to `other`.
     fn check(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
         let holds = self.builder.ins().icmp(cc, a, b);
         self.go_on_if(holds, other, &[]);
     }
 
-    /// Continues if a condition holds, else jumps to `other`.
+    /// Emits a check: code continues if a condition holds, else it jumps to `other`.
     pub(super) fn go_on_if(&mut self, holds: clif::Value, other: clif::Block, args: &[clif::BlockArg]) {
         if known(&self.builder.func.dfg, holds).is_some_and(|holds| holds != 0) {
             return;
@@ -150,7 +151,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(on);
     }
 
-    /// The conjunction of two flags.
+    /// Emits the conjunction of two flags, or returns one of them if the other is known to be true.
     pub(super) fn both(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
         match [a, b].map(|flag| known(&self.builder.func.dfg, flag)) {
             [Some(1), _] => b,
@@ -166,7 +167,7 @@ impl Segment<'_, '_> {
     }
 }
 
-/// The inputs that the engine sets for all frames.
+/// Collects the inputs that the engine sets for all frames.
 pub(super) fn metas(inputs: &[Input]) -> InputSet {
     let is_meta = |at: &usize| matches!(inputs[*at].place, InputLocation::Meta(_));
     (0..inputs.len()).filter(is_meta).collect()

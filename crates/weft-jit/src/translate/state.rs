@@ -61,7 +61,7 @@ impl TableColumn {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Translates an operation on state.
+    /// Emits an operation on call cells, variables or tables; returns its result, if it has one.
     pub(super) fn state(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         Ok(match &inst.op {
@@ -105,6 +105,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
+    /// Emits an operation on a table; returns its result, if it has one.
     fn table_op(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         let now = self.segment.load_now();
@@ -148,16 +149,16 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Column(table, row, column) => Some(self.column_get(*table, *row, *column, inst.result)?),
             Op::ColumnIsNull(table, row, column) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 let (row, address) = self.get(*row)?.two();
                 Some(Val::One(self.is_null(place, row, address)))
             }
             Op::SetColumn(table, row, column, value, journal) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 Some(Val::One(self.set_column(block, place, *row, *value, *journal)?))
             }
             Op::CountInto(table, row, column, bin, journal) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 let at = self.journaled_table(*table, *journal);
                 let (column, bin) = (self.column_address(place.at), self.get(*bin)?.one());
                 self.on_row(block, *row, |this, row| {
@@ -166,7 +167,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 None
             }
             Op::SetColumnNull(table, row, column, journal) => {
-                let place = self.place(*table, *column)?;
+                let place = self.locate_column(*table, *column)?;
                 let at = self.journaled_table(*table, *journal);
                 let column = self.column_address(place.at);
                 self.on_row(block, *row, |this, row| {
@@ -198,7 +199,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         journal == Journal::Yes && self.may_fail_later
     }
 
-    /// The address of the state's pointer to a table.
+    /// Emits the address of the state's pointer to a table.
     pub(super) fn table(&mut self, table: TableId) -> clif::Value {
         let tables = self
             .segment
@@ -209,11 +210,12 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The index of a table, with a bit in the upper half if the write is journaled.
     fn journaled_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
-        let noted = i64::from(self.is_journaled(journal)) << 32;
-        self.segment.int(i64::from(table.0) | noted)
+        let journal_flag = i64::from(self.is_journaled(journal)) << 32;
+        self.segment.int(i64::from(table.0) | journal_flag)
     }
 
-    fn place(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
+    /// Locates a column of a table; an error if the state's table lacks it.
+    fn locate_column(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
         let plan = self.segment.plan;
         let at = column_ref(plan, table, column);
         let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
@@ -224,7 +226,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The address of a column's description.
+    /// Emits the address of a column's description.
     fn column_address(&mut self, at: ColumnRef) -> clif::Value {
         let kept = Box::new(at);
         let address = core::ptr::from_ref(&*kept).expose_provenance() as u64;
@@ -243,7 +245,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         table: TableId,
         row: Value,
         words: [Option<u16>; 2],
-        noted: Helper,
+        journaling: Helper,
     ) -> Result<(), Unsupported> {
         if words == [None; 2] {
             return Ok(());
@@ -254,7 +256,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let is_noted = self.may_fail_later && !self.undone_in_place;
         self.on_row(block, row, |this, row| {
             if is_noted {
-                this.segment.call(noted, &[frame, index, row]);
+                this.segment.call(journaling, &[frame, index, row]);
                 return;
             }
             for word in words.into_iter().flatten() {
@@ -263,7 +265,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Does something with a row, if there is one.
+    /// Emits the code of `act` so that it runs only if there is a row.
     fn on_row(
         &mut self,
         block: BlockId,
@@ -292,6 +294,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Some(self.segment.icmp_imm(IntCC::NotEqual, masked, 0))
     }
 
+    /// Emits a flag: the column is NULL, or there is no row.
     fn is_null(&mut self, place: TableColumn, row: clif::Value, address: clif::Value) -> clif::Value {
         if !place.is_direct() {
             let (table, column) = (self.table(place.table), self.column_address(place.at));
@@ -304,6 +307,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// Emits the read of a column.
     fn column_get(
         &mut self,
         table: TableId,
@@ -311,7 +315,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         column: ColumnId,
         result: Option<Value>,
     ) -> Result<Val, Unsupported> {
-        let place = self.place(table, column)?;
+        let place = self.locate_column(table, column)?;
         let (row, address) = self.get(row)?.two();
         if place.ty == Ty::Bytes {
             return Ok(self.column_bytes(place, row, address, result));
@@ -329,6 +333,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.unpack(place.ty, word))
     }
 
+    /// Emits the read of a column of bytes. It borrows the cell if the row stays unchanged while the value is in use;
+    /// else it copies to the scratch.
     fn column_bytes(
         &mut self,
         place: TableColumn,
@@ -362,6 +368,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.analysis.locks(table)
     }
 
+    /// Emits the write of a column; returns a flag that is false if there is no row or the value does not fit.
     fn set_column(
         &mut self,
         block: BlockId,
@@ -386,7 +393,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(is_set)
     }
 
-    /// Sets a column of an existing row.
+    /// Emits the write of a column of an existing row; returns a flag that is false if the value does not fit.
     fn set_present(
         &mut self,
         place: TableColumn,
@@ -432,7 +439,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, word, address, offset);
     }
 
-    /// Undoes the stores of [`Self::store_with_undo`], the latest first.
+    /// Emits the undoing of the stores of [`Self::store_with_undo`], the latest first.
     pub(super) fn undo_stores(&mut self) {
         for Undo { is_done, at, offset, kept } in self.undos.clone().into_iter().rev() {
             let [was_done, at, kept] = [is_done, at, kept].map(|var| self.segment.builder.use_var(var));
@@ -444,11 +451,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
+    /// The declaration of a cell of the call's row; an error if there is none.
     fn cell(&self, cell: CallId) -> Result<&CallCell, Unsupported> {
         let missing = || Unsupported { reason: format!("the call's row has no cell {}", cell.0), line: 0 };
         self.segment.plan.chain.call.get(usize::from(cell.0)).ok_or_else(missing)
     }
 
+    /// Emits the read of a cell of the call's row.
     fn call_get(&mut self, cell: CallId, result: Option<Value>) -> Result<Val, Unsupported> {
         let decl = self.cell(cell)?;
         let (ty, offset, max) = (Ty::of(decl.ty), decl.word as i32 * 8, decl.ty.bytes_max().unwrap_or(0));
@@ -467,6 +476,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::Keep, &[frame, start, len]))
     }
 
+    /// Emits the write of a cell of the call's row.
     fn call_set(&mut self, cell: CallId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let decl = self.cell(cell)?;
         let (at, max) = (decl.word, decl.ty.bytes_max().unwrap_or(0));
@@ -506,9 +516,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Sets a cell of bytes of the call's row: inline, if they are few and not journaled.
-    fn call_set_bytes(&mut self, at: u32, max: u32, (start, len): (clif::Value, clif::Value), notes: bool) {
+    fn call_set_bytes(
+        &mut self,
+        at: u32,
+        max: u32,
+        (start, len): (clif::Value, clif::Value),
+        is_journaled: bool,
+    ) {
         let [in_place, two, other, done] = [(); 4].map(|()| self.segment.builder.create_block());
-        if notes || max < SHORT_CELL_BYTES as u32 {
+        if is_journaled || max < SHORT_CELL_BYTES as u32 {
             self.ins().jump(other, []);
         } else {
             let is_short = self.segment.is_within(start, len, SHORT_CELL_BYTES);
@@ -534,8 +550,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.set_cold_block(other);
         self.segment.builder.switch_to_block(other);
         let frame = self.segment.frame;
-        let [at, journal] =
-            [u64::from(at) | u64::from(max) << 32, u64::from(notes)].map(|n| self.segment.int(n as i64));
+        let [at, journal] = [u64::from(at) | u64::from(max) << 32, u64::from(is_journaled)]
+            .map(|n| self.segment.int(n as i64));
         self.segment.call_cold(Cold::CallSetBytes, &[frame, at, journal, start, len]);
         self.ins().jump(done, []);
         self.segment.builder.switch_to_block(done);
@@ -549,24 +565,26 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((decl.clone(), offset))
     }
 
+    /// Emits the write of a variable's word: by the helper `journaling` if it is journalled, else directly.
     fn set_var(
         &mut self,
         var: VarId,
         word: clif::Value,
         journal: Journal,
         words: clif::Value,
-        noted: Helper,
+        journaling: Helper,
     ) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         if self.is_journaled(journal) {
             let (frame, at) = (self.segment.frame, self.segment.int(i64::from(decl.word)));
-            self.segment.call(noted, &[frame, at, word]);
+            self.segment.call(journaling, &[frame, at, word]);
         } else {
             self.ins().store(PLAIN, word, words, offset);
         }
         Ok(())
     }
 
+    /// Emits the merge of a value into a merged variable.
     fn merge(&mut self, var: VarId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         let value = self.get(value)?.one();
@@ -607,6 +625,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call(Helper::HashOfKey, &[table, start, len])[0]
     }
 
+    /// Emits the lock of the variables, unless the pass already holds it.
     fn lock_vars(&mut self) {
         let Some(held) = self.vars_lock else { return };
         let frame = self.segment.frame;
@@ -619,6 +638,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.def_var(held, yes);
     }
 
+    /// Emits the lock of a key's stripe, or of the whole table without a key, unless the pass already holds one.
     fn lock(&mut self, table: TableId, key: Option<Value>) -> Result<(), Unsupported> {
         let Some(lock) = self.locks.iter().copied().find(|lock| lock.table == table) else { return Ok(()) };
         let (held, zero) = (self.segment.builder.use_var(lock.held), self.segment.int(0));
@@ -666,7 +686,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Releases all locks of the handler.
+    /// Emits the release of all locks that the handler holds.
     pub(super) fn unlock(&mut self) {
         for LockState { table, held, hash } in self.locks.clone() {
             let (held, hash) = (self.segment.builder.use_var(held), self.segment.builder.use_var(hash));

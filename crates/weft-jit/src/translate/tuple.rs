@@ -126,7 +126,7 @@ impl Segment<'_, '_> {
                 let is_present = self.builder.declare_var(I8);
                 column.now = Some((first, second, is_present));
                 self.define(column, value, present);
-                let how = self.patches.how(at);
+                let how = self.patches.patch_kind(at);
                 column.patched = how.map(|how| Patched { how, due: self.builder.declare_var(I8) });
                 let no = self.bool(false);
                 self.make_due(column, no);
@@ -136,7 +136,7 @@ impl Segment<'_, '_> {
         Ok(())
     }
 
-    /// The current values of all columns that change.
+    /// Saves the current values of all columns that change.
     pub(super) fn save_inputs(&mut self) -> Vec<Option<SavedColumn>> {
         let columns = self.inputs.clone();
         let held = |column: Column| {
@@ -147,7 +147,7 @@ impl Segment<'_, '_> {
         columns.into_iter().map(held).collect()
     }
 
-    /// Restores the columns.
+    /// Restores the columns that [`Segment::save_inputs`] saved.
     pub(super) fn restore_inputs(&mut self, saved: &[Option<SavedColumn>]) {
         for (at, saved) in saved.iter().enumerate() {
             let &Some((value, present, due)) = saved else { continue };
@@ -165,6 +165,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Sets the current value and presence of a column; does nothing for a column that cannot change.
     pub(super) fn define(&mut self, column: Column, value: Val, present: clif::Value) {
         let Some((first, second, is_present)) = column.now else { return };
         self.builder.def_var(first, value.one());
@@ -176,6 +177,7 @@ impl Segment<'_, '_> {
         self.builder.def_var(is_present, present);
     }
 
+    /// The current value and presence of a column that can change.
     pub(super) fn current(&mut self, column: Column) -> (Val, clif::Value) {
         let (first, second, is_present) = column.now.expect("the column can change");
         let one = self.builder.use_var(first);
@@ -222,6 +224,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Emits the address and length of a region.
     fn whole_region(&mut self, region: usize) -> Val {
         let base = region_at(region);
         Val::Two(self.load_cx(I64, base + SLICE_START), self.load_cx(I64, base + SLICE_LEN))
@@ -234,7 +237,7 @@ impl Segment<'_, '_> {
         Val::Two(start, self.builder.ins().select(is_inside, len, zero))
     }
 
-    /// The address of bytes of a region, and whether they lie in it.
+    /// Emits the address of `len` bytes at `offset` in a region, and a flag: they lie inside it.
     pub(super) fn inside(
         &mut self,
         region: usize,
@@ -243,7 +246,7 @@ impl Segment<'_, '_> {
     ) -> (clif::Value, clif::Value) {
         let base = region_at(region);
         let start = self.load_cx(I64, base + SLICE_START);
-        if region == REGION_BODY && self.parsed_frame.holds((offset, len), &self.builder.func.dfg) {
+        if region == REGION_BODY && self.parsed_frame.surely_holds((offset, len), &self.builder.func.dfg) {
             let yes = self.bool(true);
             return (self.builder.ins().iadd(start, offset), yes);
         }
@@ -256,7 +259,7 @@ impl Segment<'_, '_> {
         (ins.ins().iadd(start, offset), inside)
     }
 
-    /// The result of a helper that reads the frame as it arrived.
+    /// Emits a helper call that reads the frame as it arrived.
     fn read_of_frame(&mut self, helper: Helper) -> Val {
         let (start, len) = (self.frame_start(), self.frame_len());
         let frames = self.plan.chain.frames.as_ref();
@@ -303,7 +306,7 @@ impl Segment<'_, '_> {
         self.builder.ins().select(is_inside, start, zeros)
     }
 
-    /// A number of 1 to 8 bytes at an address.
+    /// Emits the load of a number of 1 to 8 bytes.
     fn frame_number(&mut self, from: clif::Value, offset: i32, (bytes, endian): (u8, Endian)) -> clif::Value {
         let (mut number, mut read) = (None, 0);
         while read < bytes {
@@ -325,7 +328,7 @@ impl Segment<'_, '_> {
         number.unwrap_or(from)
     }
 
-    /// A number of 1, 2, 4 or 8 bytes.
+    /// Emits the load of a number of 1, 2, 4 or 8 bytes.
     pub(super) fn load_number(
         &mut self,
         from: clif::Value,
@@ -361,7 +364,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Marks these inputs present.
+    /// Emits code that marks these inputs as present.
     pub(super) fn make_present(&mut self, given: InputSet) {
         for (nth, bits) in words(given) {
             let at = present_at(nth) as i32;
@@ -371,6 +374,7 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Emits the load of the time of the pass.
     pub(super) fn load_now(&mut self) -> clif::Value {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
@@ -379,6 +383,7 @@ impl Segment<'_, '_> {
         self.assumptions.is_present(at) || self.parsed_frame.is_present(at)
     }
 
+    /// Emits a flag: the input is present.
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
         if self.is_known_present(at) {
             return self.bool(true);
@@ -387,7 +392,7 @@ impl Segment<'_, '_> {
         self.icmp_imm(IntCC::NotEqual, bit, 0)
     }
 
-    /// Not 0 if the input is present.
+    /// Emits a word that is not 0 if the input is present.
     fn load_present_bit(&mut self, at: usize) -> clif::Value {
         let word = self.load_present_word(at / 64);
         self.band_imm(word, 1 << (at % 64))
@@ -395,7 +400,7 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// A number of the frame, with a bounds check unless it certainly lies there.
+    /// Emits the read of a number of the frame, with a bounds check unless it certainly lies there.
     pub(super) fn frame_get(
         &mut self,
         at: Value,
@@ -542,6 +547,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
+    /// The index and column of an input; an error if the chain has no such input.
     fn column(&self, input: InputId) -> Result<(usize, Column), Unsupported> {
         let at = usize::from(input.0);
         let column = self.segment.inputs.get(at).copied();
@@ -549,7 +555,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok((at, column.ok_or_else(missing)?))
     }
 
-    /// [`hash::draw`] and [`hash::unit_float`].
+    /// Emits a random float, as [`hash::draw`] and [`hash::unit_float`] compute it.
     fn rand(&mut self, site: u64) -> Val {
         let base = self.segment.load_cx(I64, offset_of!(Cx<'_>, rand));
         let site = self.segment.int(site as i64);

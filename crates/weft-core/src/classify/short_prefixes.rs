@@ -1,14 +1,14 @@
-//! The floor of a trie: the rules that cover large parts of the value space, such as short prefixes.
+//! The short prefixes of a trie: the rules that cover large parts of the value space.
 //!
-//! An entry of the floor stands for the values with a common prefix that is shorter than the root's: it covers as many
-//! root cells as have about [`1 << LEFT_BITS`](LEFT_BITS) intervals. A rule that covers a whole entry is not in the
-//! trie there; it is in the rule list of the entry, which holds the best of these rules. If the trie finds nothing, the
-//! look-up reads the floor. So a change of a short prefix touches some entries, and not everything below it in the
+//! An entry stands for the values with a common prefix that is shorter than the root's: it covers as many root cells
+//! as have about [`1 << LEFT_BITS`](LEFT_BITS) intervals. A rule that covers a whole entry is not in the trie there; it
+//! is in the rule list of the entry, and the entry stores the best of these rules. If the trie finds nothing, the
+//! look-up reads the entry. So a change of a short prefix touches some entries, and not everything below it in the
 //! trie.
 //!
-//! A rule of the trie may be worse than the floor for some of its values or for all; the trie then has nothing there. A
-//! change of the floor can uncover or hide such rules. To detect this, each entry stores a lower bound of the ranks of
-//! its rules in the trie.
+//! A rule of the trie may be worse than the short prefixes for some of its values or for all; the trie then has nothing
+//! there. A change of a short prefix can uncover or hide such rules. To detect this, each entry stores a lower bound of
+//! the ranks of its rules in the trie.
 
 use core::ops::Range;
 
@@ -20,38 +20,40 @@ use super::rule_store::{Rank, id_of};
 const LEFT_BITS: u8 = 6;
 /// Minimum length of the prefix of an entry.
 const BITS_MIN: u8 = 2;
-/// Limits on list entries, per entry and per rule.
-const NOTES_AN_ENTRY: usize = 16;
-const NOTES_A_RULE: usize = 4;
+/// Capacity of `rule_lists`: this many list links per entry, plus this many per rule.
+const LINKS_PER_ENTRY: usize = 16;
+const LINKS_PER_RULE: usize = 4;
 /// Maximum number of rules to search when the best rule of an entry is removed.
 const RULES_MAX: usize = 128;
 
 /// The best of the rules that cover each whole entry.
 #[derive(Clone, Debug)]
-pub(super) struct Floor {
+pub(super) struct ShortPrefixes {
     /// The length of the prefix that indexes an entry.
     bits: u8,
     /// Root cells per entry, as a power of two.
     cells_bits: u8,
+    /// The id of the best rule of each entry.
     best: Vec<u32>,
-    notes: RuleLists,
+    /// The ids of the rules of each entry.
+    rule_lists: RuleLists,
     /// A lower bound of the ranks of the rules that the trie has in an entry.
     least: Vec<Rank>,
     /// Entries in which the trie is out of date.
     lost: Vec<bool>,
 }
 
-impl Floor {
-    /// An empty floor for a root of `root_bits` bits, where `told_bits` bits separate the intervals, and for `n_rules`
-    /// rules. None if there are few intervals.
-    pub(super) fn new(told_bits: u8, root_bits: u8, n_rules: usize) -> Option<Self> {
-        let bits = told_bits.checked_sub(LEFT_BITS).filter(|bits| *bits >= BITS_MIN)?;
+impl ShortPrefixes {
+    /// Makes an empty list for a root of `root_bits` bits, where `interval_bits` bits separate the intervals, and for
+    /// `n_rules` rules. None if there are few intervals.
+    pub(super) fn new(interval_bits: u8, root_bits: u8, n_rules: usize) -> Option<Self> {
+        let bits = interval_bits.checked_sub(LEFT_BITS).filter(|bits| *bits >= BITS_MIN)?;
         let n = 1 << bits;
         Some(Self {
             bits,
             cells_bits: root_bits - bits,
             best: vec![NOTHING; n],
-            notes: RuleLists::new(n, NOTES_AN_ENTRY * n + NOTES_A_RULE * n_rules),
+            rule_lists: RuleLists::new(n, LINKS_PER_ENTRY * n + LINKS_PER_RULE * n_rules),
             least: vec![Rank::MAX; n],
             lost: vec![false; n],
         })
@@ -66,22 +68,24 @@ impl Floor {
         entries.start << self.cells_bits..entries.end << self.cells_bits
     }
 
-    /// The entries of these root cells.
+    /// Iterates over the entries that these root cells touch.
     pub(super) fn entries_of(&self, cells: [Range<usize>; 2]) -> impl Iterator<Item = usize> + use<> {
         let bits = self.cells_bits;
         let entries = move |cells: Range<usize>| cells.start >> bits..cells.end.div_ceil(1 << bits);
         cells.into_iter().filter(|cells| !cells.is_empty()).flat_map(entries)
     }
 
+    /// The address of the best rules, for compiled code.
     pub(super) fn address(&self) -> usize {
         self.best.as_ptr().expose_provenance()
     }
 
     pub(super) fn bytes(&self) -> usize {
         let own = size_of_val(&self.best[..]) + size_of_val(&self.least[..]) + self.lost.len();
-        own + self.notes.bytes()
+        own + self.rule_lists.bytes()
     }
 
+    /// The bytes that a look-up may read.
     pub(super) fn read_bytes(&self) -> usize {
         size_of_val(&self.best[..])
     }
@@ -91,13 +95,14 @@ impl Floor {
         self.best[entry]
     }
 
-    pub(super) fn has_room(&self, notes: usize) -> bool {
-        self.notes.has_room(notes)
+    /// Whether the rule lists have space for `links` more links.
+    pub(super) fn has_room(&self, links: usize) -> bool {
+        self.rule_lists.has_room(links)
     }
 
     /// Adds a rule to an entry; `rank` returns the rank of another rule.
     pub(super) fn add(&mut self, entry: usize, rule: Rank, rank: impl Fn(u32) -> Option<Rank>) {
-        self.notes.add(entry, id_of(rule));
+        self.rule_lists.add(entry, id_of(rule));
         if rank(self.best[entry]).is_none_or(|best| best < rule) {
             self.best[entry] = id_of(rule);
         }
@@ -105,33 +110,33 @@ impl Floor {
 
     /// Whether a rule is in the list of an entry.
     pub(super) fn has(&self, entry: usize, id: u32) -> bool {
-        self.notes.of(entry).any(|noted| noted == id)
+        self.rule_lists.of(entry).any(|listed| listed == id)
     }
 
     /// Removes a rule from an entry; `rank` returns the rank of another rule. False if there are too many rules to find
-    /// the next best: the entry is then out of date.
+    /// the next best: the entry is then marked as out of date.
     pub(super) fn remove(&mut self, entry: usize, id: u32, rank: impl Fn(u32) -> Option<Rank>) -> bool {
-        self.notes.remove(entry, id);
+        self.rule_lists.remove(entry, id);
         if self.best[entry] != id {
             return true;
         }
-        if self.notes.of(entry).nth(RULES_MAX).is_some() {
-            self.lose(entry);
+        if self.rule_lists.of(entry).nth(RULES_MAX).is_some() {
+            self.mark_lost(entry);
             return false;
         }
-        self.best[entry] = self.notes.of(entry).filter_map(rank).max().map_or(NOTHING, id_of);
+        self.best[entry] = self.rule_lists.of(entry).filter_map(rank).max().map_or(NOTHING, id_of);
         true
     }
 
     /// Marks an entry in which the trie is out of date.
-    pub(super) fn lose(&mut self, entry: usize) {
+    pub(super) fn mark_lost(&mut self, entry: usize) {
         self.lost[entry] = true;
     }
 
-    /// As [`Floor::lose`], for an entry whose best rule is gone.
-    pub(super) fn lose_to(&mut self, entry: usize, gone: u32) {
+    /// As [`ShortPrefixes::mark_lost`], and keeps the removed rule `gone` as the best, so that a look-up detects it.
+    pub(super) fn mark_lost_with(&mut self, entry: usize, gone: u32) {
         self.best[entry] = gone;
-        self.lose(entry);
+        self.mark_lost(entry);
     }
 
     pub(super) fn is_lost(&self, entry: usize) -> bool {
