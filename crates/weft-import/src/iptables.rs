@@ -16,7 +16,7 @@ pub(crate) fn is_saved(text: &str) -> bool {
     text.lines().any(is_saved)
 }
 
-/// Reads a list. Without a family, the list itself must show it.
+/// Reads the output of `iptables-save` or `ip6tables-save`. Without a family, the list itself must show it.
 pub(crate) fn read(text: &str, hook: &Hook, family: Option<Family>) -> List {
     let tokens = tokens(text, false);
     let mut list = List::default();
@@ -156,6 +156,7 @@ struct Reader<'a, 'h> {
 }
 
 impl<'a> Reader<'a, '_> {
+    /// Handles one line: the begin or end of a table, a chain with its policy, or a rule.
     fn line(&mut self, line: &[Token<'a>], first: &Token<'a>) -> Result<(), Fault> {
         if first.text.starts_with('*') {
             return self.begin(first);
@@ -182,6 +183,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    /// Begins a table. Fails for a second table `filter`, or if the table before it has no COMMIT.
     fn begin(&mut self, table: &Token<'a>) -> Result<(), Fault> {
         let open = self.table.replace(*table);
         if table.is("*filter")
@@ -237,6 +239,8 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    /// Flattens the hook's chain into rows. Without a policy and without other faults, reports that there is no such
+    /// chain.
     fn rows(&mut self) {
         match self.policy {
             Some((verdict, line)) => {
@@ -346,6 +350,7 @@ struct Draft {
 }
 
 impl Draft {
+    /// Turns the options into statements, one for each alternative. Empty if the rule has no verdict.
     fn statements(self, line: u32) -> Vec<Statement> {
         let Self { rule, decision, either, .. } = self;
         // A rule without a verdict counts or logs; packets go on.
@@ -358,6 +363,7 @@ impl Draft {
     }
 }
 
+/// Reads the options of a rule, up to its end. Fails if it tests ports without a protocol that has ports.
 fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, Fault> {
     let mut draft = Draft::default();
     draft.rule.only(context.family);
@@ -384,6 +390,7 @@ fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, 
     Ok(draft)
 }
 
+/// Reads one option and its values, and adds its condition or target to the draft.
 fn test(
     words: &mut Words<'_, '_>,
     draft: &mut Draft,
@@ -609,6 +616,7 @@ fn unescaped(token: &Token<'_>) -> String {
     text
 }
 
+/// Reads a list of addresses and networks, separated by commas, all of the list's family.
 fn nets(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result<Vec<Net>, Fault> {
     let value = words.value(option)?;
     let read = |text: &str| {
@@ -618,6 +626,7 @@ fn nets(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result
     value.text.split(',').map(read).collect()
 }
 
+/// Reads an address range as networks, all of the list's family.
 fn range(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result<Vec<Net>, Fault> {
     let value = words.value(option)?;
     let (from, to) = value.text.split_once('-').unwrap_or((value.text, value.text));
@@ -710,6 +719,7 @@ const LOG_WITH_VALUE: [&str; 7] = [
 const LOG_WITHOUT_VALUE: [&str; 5] =
     ["--log-tcp-sequence", "--log-tcp-options", "--log-ip-options", "--log-uid", "--log-macdecode"];
 
+/// Parses the policy or target of a built-in chain. `None` for every other text.
 fn verdict(text: &str) -> Option<Verdict> {
     match text {
         "ACCEPT" => Some(Verdict::Accept),

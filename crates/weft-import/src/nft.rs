@@ -11,7 +11,7 @@ use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a list.
+/// Reads the output of `nft list ruleset`.
 pub(crate) fn read(text: &str, hook: &Hook) -> List {
     let tokens = tokens(text, true);
     // Two passes: a rule may name a set that comes later, and a chain may be continued later.
@@ -173,6 +173,7 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Starts a reader of a list for one hook. `known` is the index that the first pass has built.
     fn new(tokens: &'a [Token<'a>], hook: &'a Hook, known: ListIndex<'a>, is_first: bool) -> Self {
         Self {
             tokens,
@@ -246,6 +247,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads all tables of the list.
     fn file(&mut self) {
         self.skip_lines();
         while !self.is_at_end() {
@@ -268,6 +270,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a table. `at` is the position of the word `table`; tables of the family `arp` are skipped.
     fn table(&mut self, at: usize) {
         const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
         self.has_table = true;
@@ -439,6 +442,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Skips the `packets` and `bytes` of a counter.
     fn counter(&mut self) -> Read<()> {
         if self.eat("packets") {
             self.value()?;
@@ -449,6 +453,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Reads a chain: the first pass indexes the chains and sets that it names, the second reads its rules if it is
+    /// reached.
     fn chain(&mut self, begun: Token<'a>, name: Name<'a>) {
         if self.is_first {
             let inside = self.at;
@@ -591,6 +597,7 @@ impl<'a> Reader<'a> {
         chains::flatten(&self.chains, &bases, &mut self.list);
     }
 
+    /// Reads a rule, and appends its statements to its chain: one for each alternative.
     fn rule(&mut self, (table, chain): Name<'a>) {
         let (begun, line) = (self.at, self.token().line);
         let draft = match self.draft(table) {
@@ -621,6 +628,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the tests and statements of a rule, up to its end. Fails if text follows the verdict.
     fn draft(&mut self, table: Table<'a>) -> Read<Draft<'a>> {
         let mut draft = Draft::default();
         if let Some(family) = table.addresses().filter(|family| *family != Family::Any) {
@@ -736,6 +744,7 @@ const DECIDES: [&str; 15] = [
     "set",
 ];
 
+/// Parses the policy of a base chain.
 fn verdict(text: &str) -> Option<Verdict> {
     match text {
         "accept" => Some(Verdict::Accept),

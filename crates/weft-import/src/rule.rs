@@ -285,6 +285,7 @@ impl Rule {
 
     /// Whether every packet of this rule is also one of the other.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
+        /// Whether each allowed value of `mine` is within one of `theirs`.
         fn all<T>(mine: &Allowed<T>, theirs: &Allowed<T>, is_in: impl Fn(&T, &T) -> bool) -> bool {
             match (mine, theirs) {
                 (_, None) => true,
@@ -675,6 +676,7 @@ impl AddressSorts {
     }
 }
 
+/// Removes control characters, and shortens the text to at most [`NOTE_BYTES_MAX`] bytes.
 fn cut_text(mut text: String) -> String {
     text.retain(|c| !c.is_control());
     let mut end = text.len().min(NOTE_BYTES_MAX);
@@ -685,6 +687,7 @@ fn cut_text(mut text: String) -> String {
     text
 }
 
+/// Returns the number of alternatives: 1 if any value is allowed.
 fn length<T>(values: &Option<Vec<T>>) -> usize {
     values.as_ref().map_or(1, Vec::len)
 }

@@ -77,6 +77,7 @@ impl<'a> Reader<'a> {
         Ok(super::id((table, at.text)))
     }
 
+    /// Skips the options of a `log` statement.
     fn log(&mut self) -> Read<()> {
         while OF_LOG.contains(&self.token().text) {
             let option = self.next();
