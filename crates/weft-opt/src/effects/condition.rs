@@ -78,6 +78,7 @@ impl Domain {
         both
     }
 
+    /// Whether no value satisfies the domain.
     fn has_none(&self) -> bool {
         let (low, high) = self.signed;
         self.is_empty
@@ -87,6 +88,7 @@ impl Domain {
             || self.is.as_ref().is_some_and(|is| self.is_not.contains(is))
     }
 
+    /// Returns the integers `x` for which `x cmp than` has this truth.
     fn number(cmp: IntCmp, than: i64, is_true: bool) -> Self {
         let mut domain = Self::default();
         let unsigned = than as u64;
@@ -193,9 +195,9 @@ fn facts(function: &Function, flow: &Flow) -> Vec<Option<TakenBranches>> {
                 let mut there = here.clone();
                 there.extend(fact);
                 let known = facts[to].as_ref();
-                let met: TakenBranches = known.map_or_else(|| there.clone(), |known| known & &there);
-                if known != Some(&met) {
-                    facts[to] = Some(met);
+                let common: TakenBranches = known.map_or_else(|| there.clone(), |known| known & &there);
+                if known != Some(&common) {
+                    facts[to] = Some(common);
                     changed = true;
                 }
             }

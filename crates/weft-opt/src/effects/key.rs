@@ -25,6 +25,7 @@ pub(super) struct Names<'f> {
 }
 
 impl<'f> Names<'f> {
+    /// Collects the definitions, the arguments of block parameters, and the changed inputs of a function.
     pub(super) fn of(
         chain: &'f ChainProgram,
         direction: Option<&'f Direction>,
@@ -187,6 +188,7 @@ impl<'f> Names<'f> {
     }
 }
 
+/// Returns the sign of an operator in the text of a key; None if keys do not contain it.
 fn sign(op: IntOp) -> Option<&'static str> {
     Some(match op {
         IntOp::Add => "+",

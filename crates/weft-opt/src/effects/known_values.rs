@@ -20,6 +20,7 @@ pub(super) struct KnownValues<'f> {
 }
 
 impl<'f> KnownValues<'f> {
+    /// Computes the known values of a function. Repeats until nothing changes, because blocks are in no order.
     pub(super) fn of(function: &'f Function) -> Self {
         let n = function.types.len();
         let mut known = Self { definitions: vec![None; n], constants: vec![None; n] };
@@ -69,6 +70,7 @@ impl<'f> KnownValues<'f> {
         }
     }
 
+    /// Returns the constant result of an operation, if the known operands determine it.
     fn evaluate(&self, op: &Op) -> Option<Constant> {
         Some(match *op {
             Op::BoolConst(b) => Constant::Bool(b),
@@ -93,6 +95,7 @@ impl<'f> KnownValues<'f> {
         })
     }
 
+    /// Returns the result of a comparison of floats, if known. A draw of `rand()` is in [0, 1).
     fn compare(&self, cmp: FloatCmp, a: Value, b: Value) -> Option<bool> {
         if let (Some(x), Some(y)) = (self.float(a), self.float(b)) {
             return match cmp {

@@ -32,13 +32,14 @@ pub(super) struct Builder {
 enum Constant {
     Bool(bool),
     Int(i64),
-    /// As its bits.
+    /// The bits of the float.
     Float(u64),
     Bytes(Vec<u8>),
     NoRow,
 }
 
 impl Builder {
+    /// Starts a function with this name, and an open entry block.
     pub(super) fn new(name: String) -> Self {
         let function = Function { name, blocks: vec![Block::default()], types: Vec::new() };
         Self {
@@ -146,6 +147,7 @@ impl Builder {
         self.branch_with(by, (yes, Vec::new()), (no, Vec::new()));
     }
 
+    /// Branches with arguments for the blocks. A known condition becomes a jump.
     pub(super) fn branch_with(&mut self, by: Value, yes: (BlockId, Vec<Value>), no: (BlockId, Vec<Value>)) {
         let jump = |(block, args)| Jump { block, args };
         match self.known_bool(by) {
@@ -169,6 +171,7 @@ impl Builder {
         self.push(Inst { result: None, op, line: self.line }, Ty::Bool);
     }
 
+    /// Appends an instruction to the open block, and records whether it may use scratch.
     fn push(&mut self, inst: Inst, ty: Ty) {
         self.scratch_used |= match &inst.op {
             Op::Column(..) | Op::CallGet(_) | Op::Native(..) => ty == Ty::Bytes,
@@ -217,6 +220,7 @@ impl Builder {
 
     // ---- constants ----
 
+    /// Returns the value of a constant, and creates it on first use.
     fn constant(&mut self, constant: Constant, ty: Ty) -> Value {
         if let Some(value) = self.constants.get(&constant) {
             return *value;
@@ -299,6 +303,7 @@ impl Builder {
         }
     }
 
+    /// Emits AND, unless an operand is known.
     pub(super) fn and(&mut self, a: Value, b: Value) -> Value {
         match (self.known_bool(a), self.known_bool(b)) {
             (Some(false), _) | (_, Some(true)) => a,
@@ -308,6 +313,7 @@ impl Builder {
         }
     }
 
+    /// Emits OR, unless an operand is known.
     pub(super) fn or(&mut self, a: Value, b: Value) -> Value {
         match (self.known_bool(a), self.known_bool(b)) {
             (Some(true), _) | (_, Some(false)) => a,
@@ -321,6 +327,7 @@ impl Builder {
         self.get(Op::BoolBinary(BoolOp::Xor, a, b), Ty::Bool)
     }
 
+    /// Emits a selection, unless the condition is known or both values are the same.
     pub(super) fn select(&mut self, by: Value, yes: Value, no: Value) -> Value {
         match self.known_bool(by) {
             Some(true) => yes,
@@ -335,6 +342,7 @@ impl Builder {
 
     // ---- numbers ----
 
+    /// Emits an integer operation. Folds constants and neutral operands.
     pub(super) fn int_binary(&mut self, op: IntOp, a: Value, b: Value) -> Value {
         if let (Some(a), Some(b)) = (self.known_int(a), self.known_int(b)) {
             let folded = match op {
@@ -362,6 +370,7 @@ impl Builder {
         self.get(Op::Overflows(op, signed, a, b), Ty::Bool)
     }
 
+    /// Emits a comparison of integers. Folds constants.
     pub(super) fn int_compare(&mut self, op: IntCmp, a: Value, b: Value) -> Value {
         if let (Some(a), Some(b)) = (self.known_int(a), self.known_int(b)) {
             return self.bool(match op {
@@ -383,6 +392,7 @@ impl Builder {
         }
     }
 
+    /// Emits a float operation. Leaves out factors and divisors of 1.
     pub(super) fn float_binary(&mut self, op: FloatOp, a: Value, b: Value) -> Value {
         let is_one = |value| self.known_float(value) == Some(1.0);
         match op {
@@ -397,6 +407,7 @@ impl Builder {
         self.get(Op::FloatUnary(op, a), Ty::Float)
     }
 
+    /// Emits a comparison of floats. Folds constants.
     pub(super) fn float_compare(&mut self, op: FloatCmp, a: Value, b: Value) -> Value {
         if let (Some(a), Some(b)) = (self.known_float(a), self.known_float(b)) {
             return self.bool(match op {

@@ -129,6 +129,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- the tuple and the state ----
 
+    /// Reads a column of the element: the bound expression, or the input at the bound place.
     pub(super) fn column(&mut self, column: usize) -> Val {
         if let Some(computed) = self.scope.computed(column) {
             return self.expr(computed);
@@ -164,6 +165,7 @@ impl<'n> Body<'_, 'n> {
         if is_changed { Op::Derived } else { Op::Input }
     }
 
+    /// Reads an input at a place of the handler's direction.
     fn read_place(&mut self, place: InputLocation, ty: Type, nullable: bool) -> Val {
         let direction = self.direction();
         let op = self.read_op(&place, direction);
@@ -176,6 +178,7 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault: None }
     }
 
+    /// Reads a variable. Without MERGE it takes the handler's lock first.
     fn var(&mut self, var: usize) -> Val {
         let (decl, id) = (&self.scope.element.vars[var], self.scope.vars[var]);
         if decl.merge.is_some() {
@@ -185,6 +188,7 @@ impl<'n> Body<'_, 'n> {
         Val::plain(self.b.get(Op::VarGet(id), Ty::of(decl.ty)))
     }
 
+    /// Returns the name of the fault that ON ERROR handles; an empty text outside of ON ERROR.
     fn fault_name(&mut self) -> Val {
         let Some(code) = self.fault else { return Val::plain(self.b.bytes(b"")) };
         let mut name = self.b.bytes(Fault::FunctionFailed.name().as_bytes());
@@ -303,6 +307,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
+    /// Lowers `IS NOT DISTINCT FROM`: equality, where NULL equals NULL.
     fn same_as(&mut self, left: &Expr, right: &Expr) -> Val {
         let ty = left.ty;
         let (left, right) = (self.expr(left), self.expr(right));
@@ -339,6 +344,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- lazy evaluation ----
 
+    /// Lowers AND or OR. Evaluates the right operand lazily, unless it is cheap.
     fn connective(&mut self, left: &Expr, right: &Expr, connective: Connective) -> Val {
         let left = self.expr(left);
         if self.is_cheap(right) {

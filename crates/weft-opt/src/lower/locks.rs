@@ -139,6 +139,7 @@ pub(super) fn plan<R: Ord>(
     (locks, realisations)
 }
 
+/// Returns the locks of a handler: none, one stripe, or whole tables in the order of `rank`.
 fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
     let mut tables: Vec<TableId> = tables(&handler.held).collect();
     tables.sort_by_key(|table| rank(*table));

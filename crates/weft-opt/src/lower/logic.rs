@@ -145,6 +145,7 @@ impl Builder {
         self.absorb(a, b, value, Self::is_surely_true)
     }
 
+    /// Combines two values by AND or OR. NULL and faults do not count if one operand decides the result alone.
     fn absorb(&mut self, a: Val, b: Val, value: Value, decides: fn(&mut Self, Val) -> Value) -> Val {
         let (null, fault) = self.strict(&[a, b]);
         if null.is_none() && fault.is_none() {

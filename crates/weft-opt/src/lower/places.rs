@@ -43,6 +43,7 @@ pub(super) fn reply(program: &mut ChainProgram, path: &[String], ty: Type) -> Na
     index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty })
 }
 
+/// Returns the index of an item in the list, and appends it if it is new.
 fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
     let index = list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);

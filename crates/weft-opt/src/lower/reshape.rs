@@ -40,6 +40,7 @@ pub(super) struct Roots {
 }
 
 impl<'n> Body<'_, 'n> {
+    /// Lowers PUSH: fixed field values go into the header template, and others are computed for each frame.
     pub(super) fn push_headers(&mut self, pushed: &'n [Pushed], span: Span) {
         let pushed = self.without_link(pushed);
         let mut headers = Vec::new();
@@ -95,6 +96,7 @@ impl<'n> Body<'_, 'n> {
         &pushed[begins.unwrap_or(pushed.len())..]
     }
 
+    /// Lowers POP, with a fault if the layer is missing.
     pub(super) fn pop(&mut self, layer: &LayerRef, how: PopHow, span: Span) {
         let (layer, how) = match how {
             PopHow::To => (layer.clone(), Pop::To),
@@ -154,6 +156,7 @@ impl<'n> Body<'_, 'n> {
         pseudo
     }
 
+    /// Reports a checksum that cannot be corrected when POP removes the addresses that it covers.
     fn refuse_sum(&mut self, protocol: ProtocolId, span: Span) {
         let message = format!(
             "the checksum of `{}` covers addresses that are taken off, and has no fixed place in its header",
@@ -195,6 +198,7 @@ impl<'n> Body<'_, 'n> {
         self.path.front.clone().unwrap_or_else(|| self.lowering.roots.inside.clone())
     }
 
+    /// Emits a header change. Equal changes share one declaration.
     fn reshape(&mut self, decl: HeaderChangeDecl, values: Vec<Value>) {
         let all = &mut self.lowering.program.header_changes;
         let at = all.iter().position(|known| *known == decl).unwrap_or_else(|| {
@@ -452,6 +456,7 @@ impl<'n> Body<'_, 'n> {
         format!("{}.{}", of.name, of.fields[usize::from(field.0)].name)
     }
 
+    /// Reports headers that cannot be pushed, with a hint for each cause.
     fn refuse(&mut self, error: &StackError, carried: Option<ProtocolId>, span: Span) {
         let (message, help) = match error {
             StackError::Build(BuildError::NotBehind(lower, upper)) => (

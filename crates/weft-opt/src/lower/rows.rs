@@ -70,6 +70,7 @@ impl Body<'_, '_> {
         self.bind(row_id, bound);
     }
 
+    /// Reads a column of a row. With `missing`, the column is NULL if the row is missing.
     pub(super) fn load_column(
         &mut self,
         table: TableRef,
@@ -104,6 +105,7 @@ impl Body<'_, '_> {
         (self.b.and(there, holds), fault)
     }
 
+    /// Lowers a lookup by key: the value, or NULL without a row.
     pub(super) fn lookup(&mut self, find: &Find, value: &Expr) -> Val {
         let (found, fault) = self.look(find);
         let value = self.expr(value);
@@ -135,6 +137,7 @@ impl Body<'_, '_> {
         no
     }
 
+    /// Lowers one join of a query. Control goes to `no` if an inner join finds no row.
     fn join(&mut self, join: &Join, no: BlockId) {
         self.set_line(join.span);
         let row = match &join.first {
@@ -333,6 +336,7 @@ impl Body<'_, '_> {
         state.into_iter().chain([is, code]).collect()
     }
 
+    /// Updates the state of an aggregate by one row, if `counts` is true.
     fn take_row(
         &mut self,
         aggregate: &Aggregate,
@@ -445,7 +449,7 @@ impl Body<'_, '_> {
         let columns = decl.columns.iter().take(decl.n_keys);
         let mut too_long = None;
         for (part, column) in parts.iter().zip(columns) {
-            let longer = self.longer_than(part.value, column.ty);
+            let longer = self.check_length(part.value, column.ty);
             too_long = self.b.first(too_long, longer);
         }
         let full = self.b.fault(Fault::TableFull);

@@ -6,7 +6,7 @@ use weft_lang::hir::{
     AssignTarget, Expr, ExprKind, Find, Handler, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 
-/// See the module.
+/// The parts of tables and rows that a handler mentions.
 #[derive(Debug, Default)]
 pub(super) struct Mentions<'n> {
     /// Columns of rows that are read.
@@ -22,6 +22,7 @@ pub(super) struct Mentions<'n> {
 }
 
 impl<'n> Mentions<'n> {
+    /// Collects the mentions of a handler. `n_keys` returns the number of key columns of a table.
     pub(super) fn of(handler: &'n Handler, n_keys: &dyn Fn(TableRef) -> usize) -> Self {
         let mut mentions = Self::default();
         mentions.stmts(&handler.body, n_keys);
@@ -39,6 +40,7 @@ impl<'n> Mentions<'n> {
         }
     }
 
+    /// Collects the mentions of a statement and of the statements in it.
     fn stmt(&mut self, stmt: &'n Stmt, n_keys: &dyn Fn(TableRef) -> usize) {
         match &stmt.kind {
             StmtKind::Let { value, .. } => self.expr(value),
@@ -109,6 +111,7 @@ impl<'n> Mentions<'n> {
         }
     }
 
+    /// Collects the mentions of the joins and the filter of a query.
     fn query(&mut self, query: &'n Query) {
         for join in &query.joins {
             match &join.first {
@@ -120,6 +123,7 @@ impl<'n> Mentions<'n> {
         query.filter.iter().for_each(|filter| self.expr(filter));
     }
 
+    /// Collects the mentions of a verdict's operands.
     fn verdict(&mut self, verdict: &'n Verdict) {
         match &verdict.kind {
             VerdictKind::Forward | VerdictKind::Drop | VerdictKind::Steer(_) => {}
@@ -154,6 +158,7 @@ impl<'n> Mentions<'n> {
         exprs.iter().for_each(|expr| self.expr(expr));
     }
 
+    /// Collects the mentions of an expression. The value of EXISTS is not read.
     fn expr(&mut self, expr: &'n Expr) {
         match &expr.kind {
             ExprKind::RowColumn { row, column } => {

@@ -109,6 +109,7 @@ fn is_inverse(by: &NativeDecl, function: &NativeDecl) -> bool {
         && keys(by) == keys(function)
 }
 
+/// Returns the request or response handler of an element, if it has one.
 fn handler(chain: &ChainProgram, element: usize, side: Side) -> Option<&Function> {
     let handlers = &chain.elements[element].handlers;
     match side {

@@ -107,6 +107,7 @@ impl Part<'_> {
         self.constraints.allow(self.from + element, set << self.from | self.front)
     }
 
+    /// Extends a prefix by one element: adds its cost, weighted by the share of calls that reach it.
     fn append(&self, prefix: BestPrefix, element: usize) -> BestPrefix {
         let figures = &self.figures.elements[self.from + element];
         BestPrefix {

@@ -52,6 +52,7 @@ pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding
     (0..chain.tables.len()).map(one).collect()
 }
 
+/// Decides whether a table can be sharded: every read must be by one key that the request determines.
 fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
     let reads_of_table = reads_of_table(effects, table);
     let Some(&(owner, _, _)) = reads_of_table.first() else {
@@ -75,6 +76,7 @@ fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
     by.map_or_else(|| no(owner, "it has no key", None), |by| Sharding::By(by.to_owned()))
 }
 
+/// Returns the reason against sharding, with the lines of the read that causes it.
 fn no(element: usize, why: &str, look: Option<&TableRead>) -> Sharding {
     Sharding::No { why: why.to_owned(), element, lines: look.map(|look| look.line).into_iter().collect() }
 }

@@ -26,6 +26,7 @@ pub fn pairs(chain: &ChainProgram, effects: &ChainEffects, context: &Context) ->
     both.map(|(first, second)| pair(chain, effects, context, first, second)).collect()
 }
 
+/// Applies all rules to two elements. Returns the pair with its clashes, sorted by rule and side.
 pub(super) fn pair(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -133,6 +134,7 @@ impl<'e> Party<'e> {
         all
     }
 
+    /// Returns the inputs that the party's handlers write in this pass, with their lines.
     fn writes(&self, side: Side) -> BTreeMap<InputId, SourceLines> {
         let mut all: BTreeMap<InputId, SourceLines> = BTreeMap::new();
         for (id, write) in self.handlers(side).into_iter().flat_map(|effects| &effects.writes) {
@@ -145,6 +147,7 @@ impl<'e> Party<'e> {
         self.handlers(side).into_iter().flat_map(of).copied().collect()
     }
 
+    /// Returns the state that the party's handlers access in this pass, with all uses combined.
     fn cells(&self, side: Side) -> BTreeMap<Cell, CellUse> {
         let mut all: BTreeMap<Cell, CellUse> = BTreeMap::new();
         for (cell, used) in self.handlers(side).into_iter().flat_map(|effects| &effects.cells) {
@@ -208,6 +211,7 @@ impl<'e> ClashFinder<'e> {
         self.clash(clause, until, side, why, first, second);
     }
 
+    /// Applies the rules that compare the handlers of one pass.
     fn in_one_pass(&mut self, side: Side) {
         self.both_write_fields(side);
         self.states(side);
@@ -233,14 +237,16 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rule 1 ----
 
+    /// Reports inputs that party `who` writes and the other party reads, in full or in part.
     fn writes_what_the_other_reads(&mut self, side: Side, who: usize) {
         let (writer, reader) = (&self.parties[who], &self.parties[1 - who]);
         let reads = reader.lines(side, |effects| &effects.reads);
         let mut both: Vec<(InputId, SourceLines, InputId, SourceLines)> = Vec::new();
         for (id, lines) in writer.writes(side) {
-            let is_met = |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
-            let met = reads.iter().filter(|(read, _)| is_met(**read));
-            both.extend(met.map(|(read, read_lines)| (id, lines.clone(), *read, read_lines.clone())));
+            let is_affected =
+                |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
+            let matching = reads.iter().filter(|(read, _)| is_affected(**read));
+            both.extend(matching.map(|(read, read_lines)| (id, lines.clone(), *read, read_lines.clone())));
         }
         for (id, writes, read, reads) in both {
             let field = self.input(side, id);
@@ -260,6 +266,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports inputs that both parties write, or that share bytes.
     fn both_write_fields(&mut self, side: Side) {
         let [first, second] = [self.parties[0].writes(side), self.parties[1].writes(side)];
         for (a, a_lines) in &first {
@@ -347,6 +354,7 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rule 2 ----
 
+    /// Reports state that one party changes and the other accesses. Merges commute, and so do updates of a row's age.
     fn states(&mut self, side: Side) {
         let [first, second] = [self.parties[0].cells(side), self.parties[1].cells(side)];
         for (cell, a) in &first {
@@ -384,6 +392,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Describes a cell for the reason of a clash.
     fn cell(&self, cell: Cell) -> String {
         let table = |id: weft_ir::ir::TableId| &self.chain.tables[usize::from(id.0)].spec;
         match cell {
@@ -499,6 +508,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports that party `who` may end a call that the other party delays.
     fn delays(&mut self, side: Side, who: usize) {
         let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
         let delays = self.parties[1 - who].lines_of(side, |effects| &effects.delays);
@@ -580,6 +590,7 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rules 5, 8, 9 and 10 ----
 
+    /// Reports that party `who` copies the tuple to another target and the other party changes it.
     fn copies(&mut self, side: Side, who: usize) {
         let mirrors = self.parties[who].lines_of(side, |effects| &effects.mirrors);
         let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
@@ -589,6 +600,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports sinks of both parties that write to the same log.
     fn sinks(&mut self, side: Side) {
         let [first, second] = [0, 1].map(|who| self.parties[who].lines(side, |effects| &effects.sinks));
         for (a, a_lines) in &first {
@@ -604,6 +616,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports that both parties set the target, or that one sets it and the other reads it.
     fn targets(&mut self, side: Side) {
         let why = "both name the target, and the last REDIRECT stays";
         self.clash_if_both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);

@@ -217,6 +217,8 @@ fn needed(
 }
 
 impl<'n> Header<'_, 'n> {
+    /// Emits the whole parser of a header: bounds checks, fields, length, verification, and the conditions of next
+    /// layers.
     fn read(&mut self, next: &[usize]) -> HeaderResult {
         let Extent { at, end } = self.layer;
         let first = self.after(at, u64::from(self.protocol.header_min));
@@ -287,6 +289,7 @@ impl<'n> Header<'_, 'n> {
 
     // ---- items ----
 
+    /// Emits the parsing of fields, WHENs and REPEATs in order.
     fn items(&mut self, items: &'n [Item]) {
         for item in items {
             match item {
@@ -304,6 +307,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Emits the parsing of a field, and moves the cursor past it. The value is only computed if it is needed.
     fn field(&mut self, id: FieldId) {
         let field = &self.protocol.fields[usize::from(id.0)];
         let is_needed = self.needed.contains(&id);
@@ -377,6 +381,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Sets inputs: those of the last such layer always, those of the first only in the first one.
     fn give(&mut self, gives: &[(WantedField, Value, Value)]) {
         let (of_last, of_first): (Vec<_>, Vec<_>) = gives.iter().partition(|(wanted, ..)| wanted.last);
         let if_first = match (self.is_first.filter(|_| !of_first.is_empty()), self.gives_if) {
@@ -387,6 +392,7 @@ impl<'n> Header<'_, 'n> {
         self.give_if(self.gives_if, &of_last);
     }
 
+    /// Sets inputs if a condition holds; None for always.
     fn give_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
         let all = |out: &mut ParserBuilder| {
             for (wanted, a, b) in gives {
@@ -637,6 +643,7 @@ impl<'n> Header<'_, 'n> {
 
     // ---- expressions ----
 
+    /// Lowers a numeric expression over the header, with the range of its value.
     fn number(&mut self, expr: &Expr) -> Num {
         match expr {
             Expr::Int(n) => Num { value: self.out.b.int(*n as i64), min: *n, max: *n },
@@ -691,6 +698,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Lowers a condition over the header. A number is true if it is not 0.
     fn truth(&mut self, expr: &Expr) -> Value {
         match expr {
             Expr::Binary(BinaryOp::And, a, b) => {
@@ -738,6 +746,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Returns the number of a parsed field; 0 if it is missing or has no number.
     fn field_number(&mut self, id: FieldId) -> Num {
         let max = match self.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
@@ -762,6 +771,7 @@ impl<'n> Header<'_, 'n> {
         Num { value: self.out.b.select(fits, value, zero), min: 0, max: bits_max(bits) }
     }
 
+    /// Emits an operation on unsigned numbers that saturates, with the range of its result.
     fn arithmetic(&mut self, op: BinaryOp, a: Num, b: Num) -> Num {
         let out = &mut self.out.b;
         let zero = out.int(0);
