@@ -119,6 +119,7 @@ impl<'t> Lexer<'t> {
         if is_float { TokenKind::Float } else { TokenKind::Int }
     }
 
+    /// Reads a string literal up to its closing quote, which must be on the same line.
     fn string(&mut self, quote: u8) -> Result<TokenKind, SyntaxError> {
         let start = self.pos;
         self.pos += 1;
