@@ -211,6 +211,8 @@ mod radio {
     pub(super) const IS_PADDED: u8 = 0x20;
 }
 
+/// Finds the network layer of an IEEE 802.11 packet that begins with a radiotap header. None if the packet has none,
+/// or is too short.
 fn radiotap(packet: &[u8]) -> Option<Network> {
     let length = usize::from(little(packet, 2)?);
     let header = packet.get(..length)?;

@@ -111,6 +111,7 @@ impl Connection {
         }
     }
 
+    /// Handles WINDOW_UPDATE: enlarges the send window of the connection or of one stream, and sends queued data.
     pub(super) fn on_window_update(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
         if payload.len() != 4 {
             return Err(Violation::FrameSize);
@@ -165,6 +166,7 @@ impl Connection {
         Ok(())
     }
 
+    /// Enlarges the connection's send window, and flushes streams that wait for it.
     fn grow_connection(&mut self, increment: u32) -> Result<(), Violation> {
         if increment == 0 {
             return Err(Violation::ZeroIncrement);

@@ -1,4 +1,4 @@
-//! Frames from the owner.
+//! Sends the owner's headers, data and resets as frames.
 
 use std::fmt;
 

@@ -170,6 +170,7 @@ impl Encoder {
         true
     }
 
+    /// Adds a field to the dynamic table, and to the index of recent fields if there is one.
     fn insert(&mut self, field: &Field, hash: u64, name_hash: u64, name: &[u8], value: &[u8]) {
         self.table.insert(TableField { name, value, id: field.name, is_value_valid: true });
         if let Some(index) = &mut self.index {
