@@ -1,4 +1,4 @@
-//! Text to tokens.
+//! Lexer: turns the text of a file into tokens and comments.
 //!
 //! Keywords are ordinary words here; the parser knows where a word is a keyword, so fields named `key` or `last` need
 //! no quotes. Comments are kept apart from the tokens, in order, for the formatter. Nothing is lost and nothing
@@ -161,6 +161,7 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
+    /// Reads one token, comment or blank at the current position.
     fn step(&mut self) {
         use TokenKind::*;
         let next = self.peek(1);
@@ -262,7 +263,7 @@ impl Lexer<'_> {
         self.comment(end, false);
     }
 
-    /// `// ...`: nothing else begins so.
+    /// Reports `// ...`, which is not a comment here.
     fn slash_comment(&mut self) {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`//` has no meaning here")
@@ -273,6 +274,7 @@ impl Lexer<'_> {
         self.line_comment();
     }
 
+    /// Reads a `/* */` comment. Reports a comment without an end.
     fn block_comment(&mut self) {
         match self.text[self.at + 2..].find("*/") {
             Some(n_bytes) => self.comment(self.at + 2 + n_bytes + 2, true),
@@ -315,6 +317,7 @@ impl Lexer<'_> {
         self.push_broken(kind, line_end, diagnostic);
     }
 
+    /// Reads an integer, a float or a hexadecimal number.
     fn number(&mut self) {
         let is_hex = self.bytes[self.at] == b'0' && matches!(self.peek(1), Some(b'x' | b'X'));
         let mut end = self.at;
@@ -345,6 +348,7 @@ impl Lexer<'_> {
         self.push_broken(kind, word_end, diagnostic);
     }
 
+    /// Describes the fault of a number. `end` is the end of its digits, `word_end` that of the word.
     fn bad_number(&self, kind: TokenKind, is_hex: bool, end: usize, word_end: usize) -> Diagnostic {
         let text = &self.text[self.at..word_end];
         let diagnostic = Diagnostic::error(code::BAD_NUMBER, format!("`{text}` is not a number"));
@@ -389,6 +393,7 @@ impl Lexer<'_> {
         self.bytes.get(digits).is_some_and(u8::is_ascii_digit).then_some(digits)
     }
 
+    /// Reads `==` as `=`, and reports it.
     fn double_equals(&mut self) {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`==` is not an operator")

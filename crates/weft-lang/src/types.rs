@@ -1,4 +1,4 @@
-//! Types as written, widening rules, and parsing of literals.
+//! The types of the language: types as written, widening rules, and parsing of literals.
 
 use std::net::IpAddr;
 
@@ -81,7 +81,7 @@ pub fn widens(from: Type, to: Type) -> bool {
     }
 }
 
-/// The narrowest type that both widen to.
+/// Returns the narrowest type that both widen to. None if there is none.
 pub fn common(a: Type, b: Type) -> Option<Type> {
     if a == b {
         return Some(a);
@@ -185,6 +185,7 @@ fn is_past_bounds(text: &str) -> bool {
         && interval(text).is_none()
 }
 
+/// Describes the text form of a type for an error.
 fn expected_text(ty: Type) -> &'static str {
     match ty {
         Type::Interval => "an INTERVAL is a number and a unit: '5 ms', '1.5 s', '2 h' (ns us ms s min h d)",
@@ -314,6 +315,7 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
+/// Returns the number of days in a month.
 fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
         2 => 28 + i64::from(is_leap(year)),
@@ -368,6 +370,7 @@ pub fn network_of(text: &str) -> Option<String> {
     })
 }
 
+/// Parses a network: the address bytes with the host bits cleared, and the prefix length.
 fn cidr(text: &str) -> Option<Vec<u8>> {
     let (address, length) = address_within(text)?;
     let mut bytes = octets(address);
@@ -379,6 +382,7 @@ fn cidr(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Parses a MAC address of six hexadecimal bytes.
 fn mac(text: &str) -> Option<Vec<u8>> {
     let bytes: Option<Vec<u8>> = text
         .split(':')

@@ -1,4 +1,4 @@
-//! Column bindings to expressions instead of fields: `tenant := coalesce(header.tenant, user)`.
+//! Checks column bindings to expressions instead of fields: `tenant := coalesce(header.tenant, user)`.
 //!
 //! Names are resolved in the chain's messages, not in the element. Message fields that the expression reads become
 //! additional columns after the element's own, and the stage gets a specialised copy of the element with them.
@@ -13,7 +13,7 @@ use weft_core::{Status, Type, Value};
 use super::Cx;
 use super::chain::{self, Edge};
 use super::element::Checked;
-use super::expr::{constant, over};
+use super::expr::{constant, wrap_operand};
 use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
@@ -125,7 +125,7 @@ impl<'c> Scope<'_, 'c> {
         Some(self.bound_field(bound, path))
     }
 
-    /// A field of the message.
+    /// Resolves a path to a field of the message.
     fn bound_field(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Expr> {
         let names = self.names_of(bound, path)?;
         let found = self.each_message(bound, path.span, |scope, method, message| {
@@ -143,6 +143,7 @@ impl<'c> Scope<'_, 'c> {
         Some(self.presence(bound, path, span))
     }
 
+    /// Checks `present(path)`: whether a message or field is set, here or in a list element.
     fn presence(&mut self, bound: BindingContext<'_>, path: &Path, span: Span) -> Option<Expr> {
         if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
             let value = self.member(&path.segments[1..], path.span)?;
@@ -177,14 +178,14 @@ impl<'c> Scope<'_, 'c> {
             self.cx.report(diagnostic);
             return None;
         }
-        let is_null = over(ExprKind::IsNull, value, Type::Bool, span);
+        let is_null = wrap_operand(ExprKind::IsNull, value, Type::Bool, span);
         Some(Expr {
             nullable: false,
-            ..over(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span)
+            ..wrap_operand(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span)
         })
     }
 
-    /// `req.labels['team']`
+    /// Checks the value of a map entry: `req.labels['team']`.
     pub(super) fn entry(&mut self, path: &Path, key: &ast::Expr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(path.span);
@@ -262,7 +263,7 @@ impl<'c> Scope<'_, 'c> {
         Some(Expr { kind, ty, nullable: false, fallible: true, span })
     }
 
-    /// A field of the list element.
+    /// Resolves a path to a field of the list element.
     fn member(&mut self, path: &[ast::Ident], span: Span) -> Option<Expr> {
         let (bound, item) = (self.bound?, self.item.as_ref()?);
         let (names, lists) =
@@ -456,6 +457,7 @@ impl<'c> Scope<'_, 'c> {
 
     // ---- faults ------------------------------------------------------------------------------------------------
 
+    /// Reports a list expression outside of a binding.
     fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
         let message = "a list can only be read in a stage's binding";
         let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
@@ -467,6 +469,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
+    /// Reports a list where one value is expected.
     fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
         let message = format!("`{dotted}` is a list, but a single value is expected here");
         let help = match self.item {
@@ -481,6 +484,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
+    /// Reports a list expression over a field that is not a list of this kind.
     fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
         let diagnostic =
             Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
@@ -490,6 +494,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
+    /// Reports a message where one value is expected.
     fn is_a_message<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
         let message = format!("`{dotted}` is a message, but a single value is expected here");
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)

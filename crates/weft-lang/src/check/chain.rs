@@ -1,4 +1,4 @@
-//! Chains: instances with their parameters and bindings, options, and checks that depend on the traffic.
+//! Checks chains: instances with their parameters and bindings, options, and checks that depend on the traffic.
 
 mod options;
 
@@ -240,7 +240,7 @@ pub(super) fn alone_on_frames(
     let mut frames = Vec::new();
     frame::declare(&mut element, &mut frames, new);
     element.handlers.request = Some(handler);
-    element::note_uses(&mut element);
+    element::mark_column_uses(&mut element);
     let bindings = element
         .columns
         .iter()
@@ -356,6 +356,7 @@ pub(super) struct Edge<'a> {
     pub(super) span: Span,
 }
 
+/// Returns the methods of the schemas that a method set contains.
 fn methods(cx: &Cx<'_>, set: &MethodSet) -> Vec<Method> {
     let all = cx.schema.methods().filter(|(path, _)| set.contains(path.as_bytes()));
     all.map(|(path, method)| Method {
@@ -383,6 +384,7 @@ struct Stages {
     is_whole: bool,
 }
 
+/// Checks the stages of a chain and of its branches.
 fn stages_of(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
@@ -515,6 +517,7 @@ impl<'a> StageNames<'a> {
     }
 }
 
+/// Reports two stages with the same name.
 fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), first: Span) {
     let args = if stage.args.is_empty() { "" } else { " (...)" };
     let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are named `{}`", name.name))
@@ -524,6 +527,7 @@ fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), firs
     cx.report(diagnostic);
 }
 
+/// Reports a filter in a chain on frames.
 fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     let message = format!("filter `{}` works on calls, but this chain carries frames", filter.ast.name.name);
     let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
@@ -532,6 +536,7 @@ fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     cx.report(diagnostic);
 }
 
+/// Reports a filter among stages in braces, which have no fixed order.
 fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     let message = format!("filter `{}` needs a fixed position in the chain", filter.ast.name.name);
     let diagnostic =
@@ -541,6 +546,8 @@ fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     cx.report(diagnostic);
 }
 
+/// Checks a stage with an element: its arguments, bindings and limits. Also returns the element if it was specialised
+/// for the stage.
 fn instance(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
@@ -615,6 +622,7 @@ fn instance(
     Some((instance, specialised))
 }
 
+/// Computes the target of a sink from the parameters of the instance.
 fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> Option<SinkTarget> {
     match target {
         SinkDestination::Stdout => Some(SinkTarget::Stdout),
@@ -696,6 +704,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
     None
 }
 
+/// Reports an argument that the element has no parameter for.
 fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
     let element = &checked.element;
     let message = format!("`{}` has no parameter `{}`", element.name, name.name);
@@ -1004,6 +1013,7 @@ fn field(
     None
 }
 
+/// Reports a field that the message does not have, and lists its fields.
 pub(super) fn no_such_field(
     cx: &mut Cx<'_>,
     method: &Method,
@@ -1038,6 +1048,7 @@ pub(super) fn no_such_field(
     cx.report(diagnostic);
 }
 
+/// Describes a field for a diagnostic: its name and type.
 fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
     let kind = cx.schema.scalar(field).map_or(field.kind, |(kind, _)| kind);
     let ty = match (kind, types::of_field(kind)) {
@@ -1107,6 +1118,7 @@ fn bound(
     Some(Binding { place, nullable })
 }
 
+/// Reports a column that cannot be bound to this source.
 fn not_bindable(cx: &mut Cx<'_>, column: &Column, span: Span, label: &str, help: &str) {
     let message = format!("column `{}` cannot be bound to this", column.name);
     let mut diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message).at(span, label);
@@ -1135,6 +1147,7 @@ fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &
     }
 }
 
+/// Reports a redirect by message content in a method that streams in both directions.
 fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
     let Some(request) = &checked.element.handlers.request else { return };
     let streams = edge.methods.iter().find(|method| method.client_streaming && method.server_streaming);
@@ -1201,6 +1214,7 @@ pub(super) fn check_mandatory(cx: &mut Cx<'_>, elements: &[Checked], chain: &Cha
     }
 }
 
+/// Reports a chain that reads more inputs than the limit.
 fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast::Chain) {
     for direction in [Direction::Request, Direction::Response] {
         let mut places: BTreeSet<String> = BTreeSet::new();

@@ -47,6 +47,7 @@ struct FoldInputs<'a> {
     now: Option<Time>,
 }
 
+/// Computes the value of an expression from known inputs.
 fn value_of(expr: &Expr, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let not_constant = Err(FoldError::NotConstant(expr.span));
     match &expr.kind {
@@ -166,6 +167,7 @@ fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option
     }))
 }
 
+/// Computes `x IN (...)`. NULL if no item is equal and one is NULL.
 fn in_list(operand: &Expr, list: &[Expr], known: FoldInputs<'_>, expr: &Expr) -> Result<Value, FoldError> {
     let value = value_of(operand, known)?;
     let mut is_null = false;
@@ -180,6 +182,7 @@ fn in_list(operand: &Expr, list: &[Expr], known: FoldInputs<'_>, expr: &Expr) ->
     Ok(if is_null { Value::Null } else { Value::Bool(false) })
 }
 
+/// Computes an arithmetic operation on constants.
 fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) -> Result<Value, FoldError> {
     let is_float = |(side, _): &(&Expr, Value)| side.ty == Type::F64;
     if expr.ty == Type::F64 || is_float(&left) || is_float(&right) {
@@ -215,6 +218,7 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     in_type(n, expr)
 }
 
+/// Computes a function call.
 fn function_of(
     function: Function,
     args: &[Expr],
@@ -279,6 +283,7 @@ fn in_type(n: Option<i128>, expr: &Expr) -> Result<Value, FoldError> {
     n.and_then(|n| types::integer(n, ty)).ok_or(FoldError::Fault("overflow", expr.span))
 }
 
+/// Returns an integer with the sign of its type.
 fn as_integer((expr, value): &(&Expr, Value)) -> i128 {
     match value {
         Value::Int(n) if expr.ty.is_signed() => i128::from(*n),

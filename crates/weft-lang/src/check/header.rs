@@ -1,4 +1,4 @@
-//! Names of headers and trailers: valid names, and names that a program may set.
+//! Checks the names of headers and trailers: valid names, and names that a program may set.
 
 use super::Cx;
 use crate::diagnostic::{Diagnostic, code};

@@ -140,6 +140,7 @@ pub(super) fn port_columns(element: &Element) -> BTreeSet<(TableRef, usize)> {
     }
 }
 
+/// Returns the table columns whose values a handler uses as ports.
 fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
     let mut rows = BTreeMap::<RowId, TableRef>::new();
     let mut lets = BTreeMap::<LocalId, Expr>::new();

@@ -1,4 +1,4 @@
-//! Native functions: declarations, function parameters, and calls.
+//! Checks native functions: declarations, function parameters, and calls.
 
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
@@ -118,6 +118,7 @@ pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<
     Some(FunctionType { params, returns, nullable: ast.returns.nullable })
 }
 
+/// Checks the declared type of a native function. False if it differs, which is reported.
 fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::FunctionItem) -> bool {
     let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
     let is_misfit = if info.params.len() != params.len() {
@@ -195,10 +196,9 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     let misses_algorithm = info.native == Native::JwtVerify && !has("algorithm");
     let (n_keys, name) = (usize::from(has("key_file")) + usize::from(has("key_env")), &ast.name.name);
     let fault = match n_keys {
-        0 if info.needs_key => Some((
-            "names none",
-            "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`",
-        )),
+        0 if info.needs_key => {
+            Some(("names none", "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`"))
+        }
         2 => Some(("names two keys", "keep `key_file` or `key_env`")),
         _ => None,
     };
@@ -218,6 +218,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     fits
 }
 
+/// Checks that the declared effect is not weaker than the real one.
 fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
     let Some((effect, span)) = ast.effect else { return true };
     let is_honest = match effect {
@@ -237,6 +238,7 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
     is_honest
 }
 
+/// Returns the declared COST, or the default of the native function.
 fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeCost> {
     let Some(cost) = &ast.cost else { return Some(info.cost) };
     let (element, mut n_rand) = (empty_element(), 0);
@@ -336,6 +338,7 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     Some(cx.functions.len() - 1)
 }
 
+/// Formats a declaration for a native function that must be declared first.
 fn declare_help(info: &Info) -> String {
     let params: Vec<&str> =
         info.params.iter().map(|param| if *param == Param::Text { "TEXT" } else { "BYTES" }).collect();
@@ -465,6 +468,7 @@ impl Scope<'_, '_> {
         *self.n_rand - 1
     }
 
+    /// Checks an argument of a native function.
     fn arg(&mut self, info: &Info, ast: &ast::Expr, param: Param) -> Option<Expr> {
         match param {
             Param::Text => self.typed(ast, Type::Text(None)),
@@ -497,6 +501,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Reports an argument of the wrong type.
     fn wrong_argument_type<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
         let message =
             format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
@@ -507,6 +512,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks the constant size of a Maglev table.
     fn check_slots(&mut self, info: &Info, n: &Expr) -> bool {
         let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
         let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
@@ -553,6 +559,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Checks the total length of all search texts.
     fn fits_together(&mut self, texts: &[Expr], span: Span) -> bool {
         let bytes = texts.iter().map(|text| match &text.kind {
             ExprKind::Const(Value::Bytes(text)) => text.len(),
@@ -567,6 +574,7 @@ impl Scope<'_, '_> {
     }
 }
 
+/// Builds the call of a native function. A function that makes bytes may fail for lack of scratch.
 fn native_expr(
     (function, site): (NativeRef, u32),
     args: Vec<Expr>,

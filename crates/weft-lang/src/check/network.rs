@@ -1,4 +1,4 @@
-//! Listeners, clusters, routes, ports and groups of them.
+//! Checks listeners, clusters, routes, ports and groups of them.
 
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_core::marks::Mark;
@@ -213,6 +213,7 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
 
+/// Checks the weight of a port in a group.
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
@@ -234,6 +235,7 @@ fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Optio
     weight
 }
 
+/// Checks the number, the weights and the kinds of a group's ports.
 fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(usize, u16)]) {
     let weights: u32 = members.iter().map(|(_, weight)| u32::from(*weight)).sum();
     if members.len() > GROUP_MEMBERS_MAX || weights > u32::from(GROUP_WEIGHTS_MAX) {
@@ -271,6 +273,7 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
     }
 }
 
+/// Reports a port with a missing, superfluous or invalid device name.
 fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str) {
     let fault = match &ast.device {
         None if kind != PortKind::Memory => Some((
@@ -331,6 +334,7 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
     }
 }
 
+/// Whether a text is a possible device name, or a file name for `pcap`.
 fn is_device(text: &str, kind: PortKind) -> bool {
     let is_file = kind == PortKind::Pcap;
     let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
@@ -462,6 +466,7 @@ pub fn address(text: &str) -> Option<Address> {
     (is_port && is_host).then(|| Address::Tcp(text.to_owned()))
 }
 
+/// Reports an invalid address, and returns a replacement so that checking continues.
 fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
         .at(text.span, "invalid address")
@@ -621,6 +626,7 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
     is_sound.then_some(set)
 }
 
+/// Reports a pattern that matches no method, with the nearest one.
 fn report_no_method(cx: &mut Cx<'_>, pattern: &ast::StrLit, all: &[String]) {
     let shown: Vec<&str> = all.iter().take(8).map(String::as_str).collect();
     let more = if all.len() > shown.len() { ", ..." } else { "" };

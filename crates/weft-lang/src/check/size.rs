@@ -1,4 +1,4 @@
-//! Limits on the number of parts of a declaration: some checks compare all pairs of parts.
+//! Checks limits on the number of parts of a declaration: some checks compare all pairs of parts.
 
 use super::Cx;
 use crate::ast::{ChainOn, Decl, Item};

@@ -115,6 +115,7 @@ fn messages_of(program: &Program, chain: SymbolId, direction: Direction) -> Vec<
     messages
 }
 
+/// Follows a path of field names from a message. Returns the last field and its message.
 fn walk<'s>(schema: &'s Schema, message: usize, names: &[&str]) -> Option<(&'s Message, &'s Field)> {
     let message = schema.messages.get(message)?;
     let (first, rest) = names.split_first()?;

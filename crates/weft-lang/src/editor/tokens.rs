@@ -84,6 +84,7 @@ fn keyword_class(text: &str) -> TokenClass {
     if is_type { TokenClass::Type } else { TokenClass::Keyword }
 }
 
+/// Returns the token class of a symbol.
 const fn class_of(kind: SymbolKind) -> TokenClass {
     use SymbolKind as K;
     match kind {

@@ -112,6 +112,7 @@ pub(super) struct Block {
 }
 
 impl<'a> Parser<'a> {
+    /// Starts at the first token.
     pub(super) fn new(text: &'a str, lexed: Lexed) -> Self {
         let layout = Layout::new(lexed.tokens.len(), lexed.comments);
         Self {
@@ -232,6 +233,7 @@ impl<'a> Parser<'a> {
 
     // ---- taking ----
 
+    /// Consumes the current token, and returns it. The end of the file stays.
     pub(super) fn bump(&mut self) -> Token {
         let token = self.token();
         if token.kind != TokenKind::Eof {
@@ -247,6 +249,7 @@ impl<'a> Parser<'a> {
         self.bump().span
     }
 
+    /// Consumes a token of this kind, if it is next. Returns whether it was.
     pub(super) fn eat(&mut self, kind: TokenKind) -> bool {
         let found = self.at(kind);
         if found {
@@ -313,6 +316,7 @@ impl<'a> Parser<'a> {
         Err(self.fail(diagnostic))
     }
 
+    /// Consumes these keywords in order. Returns their span.
     pub(super) fn keywords(&mut self, keywords: &[&'static str]) -> Parsed<Span> {
         let start = self.token().span;
         for keyword in keywords {
@@ -339,6 +343,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Parses a name with dots. `what` describes it in the error.
     pub(super) fn path(&mut self, what: &str) -> Parsed<Path> {
         let first = self.ident(what)?;
         let mut path = Path { span: first.span, segments: vec![first] };
@@ -359,7 +364,7 @@ impl<'a> Parser<'a> {
         Ok(StrLit { value: unquoted(self.slice(span)), span })
     }
 
-    /// One item or more, separated by commas.
+    /// Parses one item or more, separated by commas.
     pub(super) fn comma_list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.eat(TokenKind::Comma) {
@@ -566,6 +571,7 @@ impl<'a> Parser<'a> {
         Ident { name, span: token.span }
     }
 
+    /// Describes the current token for an error.
     fn describe_token(&self) -> String {
         let token = self.token();
         let text = self.slice(token.span);

@@ -1,4 +1,4 @@
-//! Elements: columns, declarations, handlers.
+//! Parses elements: columns, declarations, handlers.
 
 use crate::ast::{
     CallRow, CheckClause, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat,
@@ -68,6 +68,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE ELEMENT`.
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the element")?;
@@ -166,6 +167,7 @@ impl Parser<'_> {
 
     // ---- declarations ----
 
+    /// Parses the declarations of an element, up to the first handler. Skips declarations with errors.
     fn decls(&mut self) -> Vec<Decl> {
         let mut decls = Vec::new();
         while !self.ends_body() && !self.peek_keyword(0, "ON") {
@@ -197,6 +199,7 @@ impl Parser<'_> {
         DECLS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
     }
 
+    /// Parses one declaration of an element.
     fn decl(&mut self) -> Parsed<Decl> {
         let start = self.token().span;
         self.form = "";
@@ -209,6 +212,7 @@ impl Parser<'_> {
         (row.read)(self, start)
     }
 
+    /// Reports a misspelled declaration keyword, and returns the intended one.
     fn misspelt_decl(&mut self) -> Parsed<&'static Row<ReadDecl>> {
         let word = self.word().unwrap_or_default();
         let Some(meant) = nearest_keyword(word, DECLS.iter().map(|row| row.keyword)) else {
@@ -232,6 +236,7 @@ impl Parser<'_> {
         Ok(Decl::Call(CallRow { columns, span: self.span_from(start) }))
     }
 
+    /// Parses a SINK.
     fn sink(&mut self, start: Span) -> Parsed<Decl> {
         let name = self.ident("a name for the sink")?;
         let columns = self.paren_list(Self::field)?;
@@ -260,6 +265,7 @@ impl Parser<'_> {
         Ok(Some(SinkFormatClause { format, span: self.span_from(start) }))
     }
 
+    /// Parses a SKETCH.
     fn sketch(&mut self, start: Span) -> Parsed<Decl> {
         let name = self.ident("a name for the sketch")?;
         let key = self.paren_list(Self::expr)?;
@@ -297,6 +303,7 @@ impl Parser<'_> {
 
     // ---- handlers ----
 
+    /// Parses the handlers of an element.
     fn handlers(&mut self) -> Vec<Handler> {
         let mut handlers = Vec::new();
         while self.peek_keyword(0, "ON") {
@@ -323,6 +330,7 @@ impl Parser<'_> {
         event.ok().map(|event| Handler { event, event_span, body, span })
     }
 
+    /// Parses the event of a handler, after `ON`.
     fn event(&mut self) -> Parsed<Event> {
         self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
         let word = self.word().unwrap_or_default();
@@ -341,6 +349,7 @@ impl Parser<'_> {
         row.map_or(Ok(Event::Request), |(_, read)| read(self))
     }
 
+    /// Reports a misspelled event.
     fn misspelled_event(&mut self, word: &str, meant: &str) {
         let span = self.token().span;
         let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("unknown event `{word}`"))

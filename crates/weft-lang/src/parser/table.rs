@@ -1,4 +1,4 @@
-//! Tables: shared tables at top level, and tables of elements.
+//! Parses tables: shared tables at top level, and tables of elements.
 
 use crate::ast::{
     CheckClause, Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row,
@@ -26,7 +26,7 @@ impl Parser<'_> {
         Ok(Item::Table(table))
     }
 
-    /// From the name to the `;`.
+    /// Parses a table from its name to the `;`.
     pub(super) fn table(&mut self, start: Span) -> Parsed<Table> {
         let name = self.ident("a name for the table")?;
         let mut columns = Vec::new();
@@ -45,7 +45,7 @@ impl Parser<'_> {
         Ok(Table { or_replace: false, name, columns, key, checks, options, span: self.span_from(start) })
     }
 
-    /// `CHECK (e)`
+    /// Parses `CHECK (e)`.
     pub(super) fn check_clause(&mut self) -> Parsed<Option<CheckClause>> {
         let start = self.token().span;
         if !self.peek_keyword(0, "CHECK") || self.peek(1) != TokenKind::LeftParen {
@@ -58,6 +58,7 @@ impl Parser<'_> {
         Ok(Some(CheckClause { condition, span: self.span_from(start) }))
     }
 
+    /// Parses a column, or the PRIMARY KEY of several columns.
     fn column_or_key(&mut self) -> Parsed<ColumnOrKey> {
         let start = self.token().span;
         if self.peek_keyword(0, "PRIMARY") && self.peek_keyword(1, "KEY") {
@@ -100,6 +101,7 @@ impl Parser<'_> {
         Ok(Some(MergeClause { merge, span: self.span_from(start) }))
     }
 
+    /// Parses the options of a table, in any order.
     fn table_options(&mut self) -> Parsed<Vec<TableOption>> {
         let mut options = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Parameters of queues: their types, and their values.
+//! Checks the parameters of queues: their types, and their values.
 
 use super::{Checker, Literal, QueueName, RESERVED, T};
 use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
@@ -112,7 +112,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// A value as people write it.
+/// Formats a value for messages.
 fn shown(value: Literal, ty: T) -> String {
     match (value, ty) {
         (Literal::Bool(b), _) => b.to_string(),

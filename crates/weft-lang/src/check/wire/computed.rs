@@ -1,4 +1,4 @@
-//! Dependencies of computed fields: never on themselves, nor on a checksum that covers them.
+//! Checks the dependencies of computed fields: never on themselves, nor on a checksum that covers them.
 
 use weft_core::wire::{Expr, Field, FieldId, Protocol, Rule};
 
