@@ -215,7 +215,7 @@ impl<'a> Reader<'a, '_> {
         )));
     }
 
-    /// A rule, if its chain is read.
+    /// Reads a rule, and appends its statements to its chain. Skips rules of chains that the hook does not reach.
     fn rule(&mut self, line: &[Token<'a>]) -> Result<(), Fault> {
         let mut words = Words { words: line, at: 0 };
         let Some(first) = words.next() else { return Ok(()) };

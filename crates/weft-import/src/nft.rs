@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
         self.token().kind == Kind::End || self.list.faults.len() >= FAULTS_MAX
     }
 
-    fn note(&mut self, fault: Fault) {
+    fn report(&mut self, fault: Fault) {
         if self.list.faults.len() < FAULTS_MAX {
             self.list.faults.push(fault);
         }
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
 
     /// Reports a fault in a statement, and skips the statement.
     fn refuse(&mut self, fault: Fault, begun: usize) {
-        self.note(fault);
+        self.report(fault);
         self.skip_from(begun);
     }
 
@@ -240,10 +240,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports that the list ends here, unless an inner block has reported it.
-    fn note_cut(&mut self, what: &str, begun: Token<'a>) {
+    fn report_cut(&mut self, what: &str, begun: Token<'a>) {
         if self.token().kind == Kind::End && !self.is_cut {
             let fault = self.cut(what, begun);
-            self.note(fault);
+            self.report(fault);
         }
     }
 
@@ -298,13 +298,13 @@ impl<'a> Reader<'a> {
                 return;
             }
             if self.is_at_end() {
-                return self.note_cut(what, begun);
+                return self.report_cut(what, begun);
             }
             statement(self);
         }
     }
 
-    /// An object in a table.
+    /// Reads a chain, set or map of a table. Skips objects that decide nothing.
     fn object(&mut self, table: Table<'a>) {
         let begun = self.at;
         let (token, named) = (self.next(), self.next());
@@ -333,7 +333,7 @@ impl<'a> Reader<'a> {
         !self.is_first && self.index.bases.iter().all(|base| base.name.0 != table)
     }
 
-    /// A set or a verdict map.
+    /// Reads a set or verdict map. The first pass stores its elements in the index.
     fn set(&mut self, begun: Token<'a>, name: Name<'a>) {
         let (mut elements, inside) = (Some(Vec::new()), self.at);
         self.block("the set", begun, |reader| reader.of_set(&mut elements));
@@ -349,7 +349,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// A statement in a set.
+    /// Reads a statement in a set. `elements` becomes None if an element is not supported.
     fn of_set(&mut self, elements: &mut Option<Vec<Element<'a>>>) {
         const KNOWN: [&str; 7] = ["type", "flags", "auto-merge", "size", "comment", "typeof", "counter"];
         let (begun, token) = (self.at, self.token());
@@ -385,7 +385,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The verdict of a map element.
+    /// Reads the verdict of a map element.
     fn decision_of_element(&mut self) -> Read<MapVerdict<'a>> {
         let at = self.value()?;
         let decision = match at.text {
@@ -710,7 +710,7 @@ impl<'a> Reader<'a> {
         let mut depth = 1;
         while depth > 0 {
             if self.token().kind == Kind::End {
-                return self.note_cut(what, begun);
+                return self.report_cut(what, begun);
             }
             let token = self.next();
             depth += i32::from(token.is("{")) - i32::from(token.is("}"));

@@ -593,7 +593,7 @@ fn both_ports(one: &(u16, u16), other: &(u16, u16)) -> Option<(u16, u16)> {
     (both.0 <= both.1).then_some(both)
 }
 
-/// The complement of some port ranges.
+/// Returns the complement of some port ranges.
 fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     some.sort_unstable();
     let (mut others, mut next) = (Vec::new(), 0_u32);

@@ -186,7 +186,7 @@ impl<'t> Parser<'t> {
         Ok(Method { name, input, output, client_streaming, server_streaming })
     }
 
-    /// `(Message)` or `(stream Message)`.
+    /// Parses the type of a request or response: `(Message)` or `(stream Message)`.
     fn streamed(&mut self) -> Parsed<(bool, Name)> {
         self.mark(b'(')?;
         let is_stream = self.at_word("stream") && self.is_name_ahead()?;
@@ -478,7 +478,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `[name = value, ...]`, if present.
+    /// Parses `[name = value, ...]`, if present. Returns the features that it sets.
     fn field_options(&mut self) -> Parsed<Features> {
         let mut features = Features::default();
         if !self.eat_mark(b'[')? {
@@ -711,7 +711,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Adjacent string literals are concatenated.
+    /// Parses string literals; adjacent ones are concatenated.
     fn string(&mut self, what: &str) -> Parsed<String> {
         if self.token.kind != TokenKind::String {
             return self.expected(what);

@@ -11,7 +11,7 @@ const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy
 const OF_LOG: [&str; 6] = ["prefix", "level", "group", "flags", "snaplen", "queue-threshold"];
 
 impl<'a> Reader<'a> {
-    /// One test or statement of a rule.
+    /// Reads one test or statement of a rule into the draft.
     pub(super) fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
         let token = self.next().closed()?;
         if token.kind != Kind::Word {
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// The name of an existing chain.
+    /// Reads the name of an existing chain.
     fn chain_name(&mut self) -> Read<String> {
         let at = self.value()?;
         let Some(table) = self.table else { return Ok(at.text.to_owned()) };
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `tcp option maxseg size set rt mtu`
+    /// Reads a `tcp option` statement: `tcp option maxseg size set rt mtu`.
     fn option(&mut self, at: Token<'a>) -> Read<()> {
         let words: Vec<&str> = (1..4).filter_map(|nth| Some(self.tokens.get(self.at + nth)?.text)).collect();
         if words != ["maxseg", "size", "set"] {
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `fib daddr type { local, broadcast }`
+    /// Reads a `fib` test: `fib daddr type { local, broadcast }`.
     fn fib(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if !(self.eat("daddr") && self.eat("type")) {
             return Err(at.fault("of `fib` only `fib daddr type` is supported"));
