@@ -1,4 +1,4 @@
-//! Decompression of messages, with a limit.
+//! Decompresses messages, up to a limit on their size.
 
 use core::fmt;
 use flate2::bufread::GzDecoder;

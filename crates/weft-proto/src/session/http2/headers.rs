@@ -201,7 +201,7 @@ impl Headers {
         self.fields.push(field);
         if field.name.is_plain() {
             self.has_regular = true;
-        } else if let Err(fault) = self.note_special(field) {
+        } else if let Err(fault) = self.validate_special_field(field) {
             self.malformed.get_or_insert(fault);
         }
     }
@@ -266,7 +266,7 @@ impl Headers {
     }
 
     /// Checks a field with a special meaning in HTTP/2. It is already the last of `fields`.
-    fn note_special(&mut self, field: Field) -> Result<(), Malformed> {
+    fn validate_special_field(&mut self, field: Field) -> Result<(), Malformed> {
         let value = self.value_of(&field);
         match field.name.class() {
             NameClass::Plain => {}
@@ -380,7 +380,7 @@ impl HeadersBuilder {
         self
     }
 
-    /// The finished list.
+    /// Returns the finished list.
     pub fn build(mut self) -> Rc<Headers> {
         let fields = std::mem::take(&mut self.list.fields);
         let bytes = std::mem::take(&mut self.list.bytes);

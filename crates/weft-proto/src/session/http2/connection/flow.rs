@@ -196,7 +196,7 @@ impl Connection {
         let (before, max) = (stream.send_window, self.peer.max_frame_bytes as usize);
         let sent = send_queue(stream, &mut self.send_window, max, self.now, &mut self.output);
         if stream.send_window < before {
-            self.budgets.note_useful_frame();
+            self.budgets.refill_for_useful_frame();
         }
         match sent {
             Sent::Some => self.list_if_blocked(slot),

@@ -405,7 +405,7 @@ impl Connection {
         self.streams.find(stream).is_some()
     }
 
-    /// How many streams [`Self::open`] can open now.
+    /// Returns the number of streams that [`Self::open`] can open now.
     pub fn available_streams(&self) -> u32 {
         if self.config.role == Role::Server || self.is_draining() || self.stream_mark > STREAM_ID_MAX {
             return 0;

@@ -78,7 +78,7 @@ impl Connection {
             return Ok((input.len(), None));
         }
         if !input.is_empty() {
-            self.timers.note_input(now);
+            self.timers.record_input(now);
             self.budgets.refill(now);
         }
         let mut rest = input;
@@ -131,7 +131,7 @@ impl Connection {
         }
         // The first frame is SETTINGS, which is shorter than 64 KiB.
         if self.phase == Phase::Settings && rest.first().is_some_and(|byte| *byte != 0) {
-            return foreign(rest).map_or(Ok(None), Err);
+            return detect_other_protocol(rest).map_or(Ok(None), Err);
         }
         let Some(head) = FrameHead::parse(rest) else { return Ok(None) };
         self.check_place(head)?;
@@ -178,7 +178,7 @@ impl Connection {
     fn preface(&mut self, rest: &mut &[u8]) -> Result<bool, Violation> {
         let n = rest.len().min(PREFACE.len());
         if rest[..n] != PREFACE[..n] {
-            return foreign(rest).map_or(Ok(false), Err);
+            return detect_other_protocol(rest).map_or(Ok(false), Err);
         }
         if n == PREFACE.len() {
             *rest = &rest[n..];
@@ -226,8 +226,8 @@ impl Connection {
                 self.parser.payload = Payload::Data(payload);
                 self.grow_recv_window();
                 if left > 0 || end_stream {
-                    self.budgets.note_useful_frame();
-                    self.timers.note_message();
+                    self.budgets.refill_for_useful_frame();
+                    self.timers.record_message();
                 }
             }
             Err(fault) => {
@@ -352,8 +352,8 @@ impl Connection {
     /// Processes a complete header block. It is always decoded, to keep the table in step.
     fn block<'i>(&mut self, head: BlockHead, block: &[u8]) -> Received<'i> {
         let headers = self.decoder.decode(block)?;
-        self.budgets.note_useful_frame();
-        self.timers.note_message();
+        self.budgets.refill_for_useful_frame();
+        self.timers.record_message();
         self.timers.is_trimmed = false;
         let accepted = match self.streams.find(head.stream) {
             Some(slot) => self.more_headers(slot, head, headers)?,
@@ -595,7 +595,7 @@ const HTTP1: [&[u8]; 10] = [
 
 /// The other protocol that these first bytes belong to: a TLS record, which begins with its type and the major version;
 /// an HTTP/1 message; or another. `None` if more bytes are needed.
-fn foreign(first: &[u8]) -> Option<Violation> {
+fn detect_other_protocol(first: &[u8]) -> Option<Violation> {
     const HANDSHAKE: u8 = 22;
     const ALERT: u8 = 21;
     match first {

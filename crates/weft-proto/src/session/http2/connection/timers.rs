@@ -46,19 +46,19 @@ impl Timers {
     }
 
     #[inline]
-    pub(super) fn note_input(&mut self, now: Time) {
+    pub(super) fn record_input(&mut self, now: Time) {
         self.last_input = now;
         self.ping_at = None;
     }
 
     /// HEADERS or DATA arrived.
     #[inline]
-    pub(super) fn note_message(&mut self) {
+    pub(super) fn record_message(&mut self) {
         self.n_pings = 0;
     }
 
     /// Some data waits, and times out at `at`.
-    pub(super) fn note_stall(&mut self, at: Time) {
+    pub(super) fn record_stall(&mut self, at: Time) {
         self.stall_at.get_or_insert(at);
     }
 }

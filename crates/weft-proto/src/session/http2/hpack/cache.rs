@@ -1,4 +1,4 @@
-//! Caches of whole header blocks.
+//! Caches whole header blocks, encoded and decoded.
 //!
 //! A client sends the same block call after call, and a proxy forwards it. So both directions cache whole blocks: a hit
 //! costs one hash and one comparison to decode, and one copy to encode. Only repeated blocks are stored. A block that

@@ -1,4 +1,4 @@
-//! Decodes header blocks.
+//! Decodes HPACK header blocks into header lists.
 
 use super::huffman;
 use super::table::{DynamicTable, N_STATIC, TableField, static_field};

@@ -1,4 +1,4 @@
-//! Encodes header blocks.
+//! Encodes header lists as HPACK header blocks.
 
 use super::table::{DynamicTable, N_STATIC, TableField, static_field_index};
 use super::{TABLE_BYTES_INITIAL, hash_bytes, huffman};
