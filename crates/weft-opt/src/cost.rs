@@ -1,4 +1,4 @@
-//! The static cost of a chain: worst case and estimate.
+//! Computes the static cost of a chain: worst case and estimate.
 
 use std::collections::BTreeMap;
 use weft_core::limits::LIKE_BYTES_MAX;
@@ -37,7 +37,7 @@ pub struct HandlerOps {
 }
 
 impl HandlerOps {
-    /// The values with their handlers' keywords.
+    /// Returns the values with their handlers' keywords.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("OPEN", self.open),
@@ -59,7 +59,7 @@ pub struct Cost {
     pub shared_table_bytes: u64,
 }
 
-/// The worst-case cost of a chain.
+/// Computes the worst-case cost of a chain.
 pub fn cost(chain: &ChainProgram) -> Cost {
     let table_bytes = |owner: &str| {
         let owned = chain.tables.iter().filter(|table| table.owner == owner);
@@ -109,7 +109,7 @@ const SEARCH_NS_PER_KIB: u64 = 6_000;
 const WILDCARDS_NS_PER_KIB: u64 = 6_000;
 const COPY_NS_PER_KIB: u64 = 100;
 
-/// The bytes of constants in a function.
+/// Returns the bytes of the constants in a function.
 fn literals(function: &Function) -> BTreeMap<Value, &[u8]> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     insts

@@ -1,4 +1,4 @@
-//! The conditions under which a handler does something, as formulas over the fields that it finds.
+//! Finds the conditions under which a handler does something, as formulas over the fields that it finds.
 //!
 //! A [`Condition`] is a conjunction: for each field a range, an equality or NULL, or a few alternatives. It is
 //! *necessary*: the effect happens only to tuples that satisfy it. So two effects whose conditions exclude each other
@@ -166,7 +166,7 @@ impl Condition {
 /// Branches that were taken, each with its direction.
 type TakenBranches = BTreeSet<(Value, bool)>;
 
-/// The condition of each block.
+/// Returns the condition of each block.
 pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) -> Vec<Condition> {
     let n = function.blocks.len();
     if n > BLOCKS_MAX {

@@ -1,4 +1,4 @@
-//! The control flow of a function: reachability and control dependence.
+//! Analyses the control flow of a function: reachability and control dependence.
 
 use weft_ir::ir::{Function, Terminator, Value};
 
@@ -111,7 +111,7 @@ impl Flow {
     }
 }
 
-/// The possible successors of a terminator.
+/// Returns the possible successors of a terminator.
 fn taken(end: &Terminator, known: &KnownValues<'_>) -> Vec<usize> {
     match end {
         Terminator::Branch(by, yes, no) if known.truth(*by).is_some() => {

@@ -37,7 +37,7 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
             walk.end(at, &block.end, fail_open);
         }
     }
-    walk.settle_writes(&own);
+    walk.mark_certain_writes(&own);
     walk.effects
 }
 
@@ -196,13 +196,13 @@ impl Walk<'_> {
     }
 
     fn reads(&mut self, cell: Cell, line: u32, row: Option<Value>) {
-        self.used(cell, row).reads.insert(line);
+        self.use_of(cell, row).reads.insert(line);
     }
 
     /// Records a write by an instruction of block `at`.
     fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
         let (given, only) = (self.given(at, inst), self.conditions[at].clone());
-        let used = self.used(cell, row);
+        let used = self.use_of(cell, row);
         used.writes.insert(inst.line);
         used.given.extend(given);
         used.only.push(only);
@@ -216,7 +216,7 @@ impl Walk<'_> {
     }
 
     /// The entry for a use of a cell, with its rows recorded.
-    fn used(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
+    fn use_of(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
         let rows = row.map_or(RowSet::All, |row| self.names.rows(self.function, row, &self.provenance));
         let used = self.effects.cells.entry(cell).or_default();
         used.rows.add(&rows);
@@ -371,7 +371,7 @@ impl Walk<'_> {
     }
 
     /// Marks the writes that happen on all paths that go on.
-    fn settle_writes(&mut self, own: &[InputSet]) {
+    fn mark_certain_writes(&mut self, own: &[InputSet]) {
         let paths = self
             .function
             .blocks

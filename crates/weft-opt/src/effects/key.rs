@@ -1,4 +1,4 @@
-//! Keys as expressions, and the rows that values may refer to.
+//! Formats keys as expressions, and finds the rows that values may refer to.
 
 use core::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Values and conditions that are known statically.
+//! Finds values and conditions that are known statically.
 //!
 //! A parameter that is zero, or text that is cut before it is kept, leaves branches in the IR that no tuple takes.
 //! These contribute no effects. What is not listed here is unknown.

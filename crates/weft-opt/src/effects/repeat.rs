@@ -1,4 +1,4 @@
-//! Whether an element may see one message more than once, as it does if an earlier element retries.
+//! Decides whether an element may see one message more than once, as it does if an earlier element retries.
 //!
 //! An element must leave the same traces whether it saw a message once or twice. Reads of state, draws and verdicts do
 //! not matter: each attempt gets its own. A write leaves no trace if it is *blind*: no call handler reads the cell, and

@@ -1,4 +1,4 @@
-//! The sources of values.
+//! Finds the sources of values: inputs, state, the clock and random numbers.
 //!
 //! A value has the sources of its operands; a block's parameter also those of the branches that choose the jump into
 //! the block. A read of an input, a variable, a cell or a table has the sources of everything that the handler writes

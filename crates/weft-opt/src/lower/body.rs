@@ -298,7 +298,7 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// The row with a key, if known.
+    /// Returns the row with a key: the known row on this path, or a new lookup.
     pub(super) fn found(&mut self, table: TableId, key: &[hir::Expr], value: Value) -> Value {
         // A changeable key may have the same text and another value, so it is not remembered.
         let is_fixed = key.iter().all(|part| self.is_fixed_key(part));

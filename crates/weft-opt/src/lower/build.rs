@@ -255,7 +255,7 @@ impl Builder {
         self.int(fault_code(fault))
     }
 
-    /// A placeholder value of a type.
+    /// Returns a placeholder value of a type.
     pub(super) fn zero(&mut self, ty: Ty) -> Value {
         match ty {
             Ty::Bool => self.bool(false),

@@ -16,7 +16,7 @@ use super::places;
 const CHEAP_OPS_MAX: usize = 4;
 
 impl<'n> Body<'_, 'n> {
-    /// An expression's value.
+    /// Lowers an expression. Returns its value, whether it is NULL, and its fault.
     pub(super) fn expr(&mut self, expr: &Expr) -> Val {
         if let Ok(value) = fold(expr, &self.scope.instance.params) {
             return self.constant(&value, expr.ty);
@@ -267,7 +267,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// FALSE is less than TRUE.
+    /// Emits a comparison of BOOLs. FALSE is less than TRUE.
     fn compare_bools(&mut self, op: CompareOp, a: Value, b: Value) -> Value {
         match op {
             CompareOp::Eq => {

@@ -44,7 +44,7 @@ impl Builder {
         }
     }
 
-    /// A flag, unless another is set.
+    /// Emits `flag AND NOT off`.
     pub(super) fn unless(&mut self, flag: Value, off: Option<Value>) -> Value {
         match off {
             None => flag,
@@ -69,7 +69,7 @@ impl Builder {
         Some(RaisedFault { is, code })
     }
 
-    /// The first error of two.
+    /// Emits the first fault of two.
     pub(super) fn first(&mut self, a: Option<RaisedFault>, b: Option<RaisedFault>) -> Option<RaisedFault> {
         match (a, b) {
             (Some(a), Some(b)) => {

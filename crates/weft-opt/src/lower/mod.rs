@@ -182,7 +182,7 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         lowering.frames(ports, &stages, chain_decl.span);
     }
     for (at, instance) in chain_decl.instances.iter().enumerate() {
-        lowering.keep_budget(at, instance.span);
+        lowering.check_budget(at, instance.span);
     }
     lowering.finish(chain_decl.span)
 }
@@ -778,7 +778,7 @@ impl<'n> Lowering<'n> {
     }
 
     /// Reports a segment that is too long for a backend to compile as one function.
-    fn keep_size(&mut self, span: Span) {
+    fn check_segment_size(&mut self, span: Span) {
         let events = [Event::Open, Event::OpenRequest, Event::Response, Event::Close];
         let of_event = |event: &Event| size::segment_steps(&self.program, *event);
         if let Some(event) = events.iter().find(|event| of_event(event) > SEGMENT_STEPS_MAX) {
@@ -880,7 +880,7 @@ impl<'n> Lowering<'n> {
     }
 
     /// Reports an element that could block all other calls of a worker.
-    fn keep_budget(&mut self, element: usize, span: Span) {
+    fn check_budget(&mut self, element: usize, span: Span) {
         let element = &self.program.elements[element];
         let ops = handler_ops(&element.handlers).named();
         let Some((handler, n)) = ops.into_iter().find(|(_, n)| *n > HANDLER_OPS_MAX) else { return };
@@ -912,7 +912,7 @@ impl<'n> Lowering<'n> {
             self.diagnostics.push(Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(span, "too large"));
         }
         if self.diagnostics.is_empty() {
-            self.keep_size(span);
+            self.check_segment_size(span);
         }
         if !self.diagnostics.is_empty() {
             return Err(self.diagnostics);

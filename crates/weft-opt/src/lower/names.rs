@@ -1,4 +1,4 @@
-//! Diagnostics for a field that a chain sets and cannot set: where, what else uses it by another name, and which name
+//! Reports a field that a chain sets and cannot set: where, what else uses it by another name, and which name
 //! works.
 
 use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};

@@ -1,4 +1,4 @@
-//! The places of values: inputs of both directions, and names of answers and replies.
+//! Registers the locations of values: inputs of both directions, and names of answers and replies.
 
 use weft_core::Type;
 use weft_core::list::EntryKey;
@@ -52,7 +52,7 @@ fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
     NameId(index as u16)
 }
 
-/// The place of a column.
+/// Returns the input location of a column.
 pub(super) fn bound(place: &ColumnLocation) -> InputLocation {
     match place {
         ColumnLocation::Body(path) => InputLocation::Body(path.clone()),
@@ -97,7 +97,7 @@ pub(super) fn meta(meta: hir::Meta) -> InputLocation {
     })
 }
 
-/// The name for people.
+/// Formats a location for messages.
 fn name(place: &InputLocation) -> String {
     match place {
         InputLocation::Body(path) if path.is_empty() => "payload".to_owned(),

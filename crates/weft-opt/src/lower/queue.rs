@@ -316,7 +316,7 @@ impl<'l> Lowering<'l> {
         self.steps.push(Step::Store(slot, value));
     }
 
-    /// A value clamped to a range.
+    /// Emits a clamp of a value to a range.
     fn within(&mut self, value: Value, range: Option<(i64, i64)>) -> Value {
         let Some((low, high)) = range else { return value };
         let mut value = value;

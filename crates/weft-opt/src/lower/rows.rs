@@ -163,7 +163,7 @@ impl Body<'_, '_> {
         self.check_scratch();
     }
 
-    /// The first matching row.
+    /// Emits JOIN FIRST: returns the first matching row.
     fn first(&mut self, join: &Join, spec: &MatchSpec) -> Value {
         let keys: Vec<Val> = join.key.iter().map(|key| self.expr(key)).collect();
         let (_, fault) = self.b.strict(&keys);
@@ -298,7 +298,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The initial state of an aggregate.
+    /// Returns the initial state of an aggregate.
     fn aggregate_start(&mut self, aggregate: &Aggregate, ty: Type) -> Vec<Value> {
         let (no, zero) = (self.b.bool(false), self.b.int(0));
         match aggregate {

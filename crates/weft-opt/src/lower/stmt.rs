@@ -1,4 +1,4 @@
-//! Lowers statements.
+//! Lowers the statements of handlers.
 
 use weft_core::Type;
 use weft_core::abi::Fault;

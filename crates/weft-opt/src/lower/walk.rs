@@ -1,4 +1,4 @@
-//! The mentions of a handler: columns of rows, keys of tables, cells that it sets.
+//! Collects the mentions of a handler: columns of rows, keys of tables, cells that it sets.
 
 use std::collections::BTreeSet;
 

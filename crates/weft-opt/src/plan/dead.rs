@@ -1,4 +1,4 @@
-//! Dead fields: fields that are set and then set again by another element before anything reads them.
+//! Finds dead fields: fields that are set and then set again by another element before anything reads them.
 
 use weft_core::types::Repr;
 use weft_ir::ir::{Function, InputId, Op};

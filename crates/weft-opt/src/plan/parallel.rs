@@ -1,4 +1,4 @@
-//! Which elements could process a request in parallel, and what that would cost.
+//! Decides which elements could process a request in parallel, and estimates the gain and the overhead.
 //!
 //! The order stays the same, but the work overlaps: an element may begin before the one before it has ended, if
 //! necessary on a copy of what both access, and the results are merged in the chain's order. The verdict is that of the

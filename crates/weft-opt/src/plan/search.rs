@@ -143,7 +143,7 @@ impl Part<'_> {
         self.back(all, last_of)
     }
 
-    /// The order that leads to a set.
+    /// Reconstructs the order that leads to a set, from its last element to its first.
     fn back(&self, mut set: u64, last_of: impl Fn(u64) -> usize) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.len());
         while set != 0 {
@@ -182,7 +182,7 @@ impl Part<'_> {
         order
     }
 
-    /// Each set with one more element, once.
+    /// Extends each set of the beam by one element. Sets that are reached twice are kept once.
     fn layer(&self, beam: &[BeamEntry]) -> Vec<BeamEntry> {
         let mut next: Vec<BeamEntry> = Vec::with_capacity(beam.len() * 4);
         for (by, entry) in beam.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which tables may be sharded over nodes by the key of their rows.
+//! Decides which tables may be sharded over nodes by the key of their rows.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The rules for swapping two elements.
+//! Decides whether two elements may swap, by the rules of the language.
 //!
 //! Two adjacent elements may swap if both orders do the same to every tuple, from every state, in both directions.
 //! Handlers of different passes keep their order in any case: a RESPONSE runs after all REQUESTs. So the rules compare
@@ -106,7 +106,7 @@ struct ClashFinder<'e> {
 }
 
 impl<'e> Party<'e> {
-    /// The handlers of one pass.
+    /// Returns the effects of the party's handlers in one pass.
     fn handlers(&self, side: Side) -> Vec<&'e Effects> {
         let effects = self.effects;
         match side {

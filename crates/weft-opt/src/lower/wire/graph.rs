@@ -1,4 +1,4 @@
-//! The graph of layers that a parser reads: those that the chain uses, and those on the paths to them.
+//! Builds the graph of layers that a parser reads: those that the chain uses, and those on the paths to them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

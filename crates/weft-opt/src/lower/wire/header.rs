@@ -173,7 +173,8 @@ pub(super) fn read(
     header.read(next)
 }
 
-/// The fields that are read.
+/// Returns the fields whose values the parser computes: wanted ones, and those that the header's own expressions
+/// read.
 fn needed(
     protocol: &Protocol,
     wanted: &[WantedField],
@@ -260,7 +261,7 @@ impl<'n> Header<'_, 'n> {
         let conditions = next.iter().map(|at| self.truth(&protocol.next[*at].condition)).collect();
         let slack = self.slack_behind();
         let gives = core::mem::take(&mut self.gives);
-        self.give(&gives);
+        self.give_inputs(&gives);
         HeaderResult { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
     }
 
@@ -375,25 +376,25 @@ impl<'n> Header<'_, 'n> {
         for wanted in wanted {
             match field.optional || field.repeated {
                 // Not on all paths to the end of the header.
-                true => self.give(&[(wanted, slot.0, slot.1)]),
+                true => self.give_inputs(&[(wanted, slot.0, slot.1)]),
                 false => self.gives.push((wanted, slot.0, slot.1)),
             }
         }
     }
 
     /// Sets inputs: those of the last such layer always, those of the first only in the first one.
-    fn give(&mut self, gives: &[(WantedField, Value, Value)]) {
+    fn give_inputs(&mut self, gives: &[(WantedField, Value, Value)]) {
         let (of_last, of_first): (Vec<_>, Vec<_>) = gives.iter().partition(|(wanted, ..)| wanted.last);
         let if_first = match (self.is_first.filter(|_| !of_first.is_empty()), self.gives_if) {
             (Some(first), Some(condition)) => Some(self.out.b.and(first, condition)),
             (first, condition) => first.or(condition),
         };
-        self.give_if(if_first, &of_first);
-        self.give_if(self.gives_if, &of_last);
+        self.give_inputs_if(if_first, &of_first);
+        self.give_inputs_if(self.gives_if, &of_last);
     }
 
     /// Sets inputs if a condition holds; None for always.
-    fn give_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
+    fn give_inputs_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
         let all = |out: &mut ParserBuilder| {
             for (wanted, a, b) in gives {
                 out.b.act(Op::Give(wanted.input, *a, wanted.place.then_some(*b)));
@@ -466,7 +467,7 @@ impl<'n> Header<'_, 'n> {
         ids
     }
 
-    /// Repeated items.
+    /// Emits the loop of a REPEAT.
     fn repeat(&mut self, name: &str, items: &'n [Item], until: &'n Until, max: u64, line: u32) {
         let start = self.here();
         let zero = self.out.b.int(0);
@@ -843,7 +844,7 @@ impl<'n> Header<'_, 'n> {
         self.out.b.int_binary(IntOp::Add, at, len.value)
     }
 
-    /// A length, clamped to the largest offset.
+    /// Emits a clamp of a length to the largest offset.
     fn within_offsets(&mut self, len: Num) -> Num {
         let most = OFFSET_MAX as u64;
         if len.max <= most {

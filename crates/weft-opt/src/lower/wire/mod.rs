@@ -62,7 +62,7 @@ pub(super) fn frames(
             "it needs {n} inputs, some for fragments in tunnels, and {INPUTS_MAX} are the most"
         ));
     }
-    let graph = Graph::new(protocols, roots, wanted(protocols, inputs, placed(&stores, &carried)));
+    let graph = Graph::new(protocols, roots, wanted_fields(protocols, inputs, placed(&stores, &carried)));
     if graph.is_cyclic() && graph.wanted.len() > VISITED_LAYERS_MAX {
         let n = graph.wanted.len();
         return Err(format!(
@@ -238,8 +238,12 @@ fn placed(stores: &[Option<FieldWrite>], carried: &[Carried]) -> InputSet {
     written.chain(sums).chain(packets).collect()
 }
 
-/// The wanted fields of each layer.
-fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<WantedField>> {
+/// Returns the wanted fields of each layer.
+fn wanted_fields(
+    protocols: &[Protocol],
+    inputs: &[Input],
+    placed: InputSet,
+) -> BTreeMap<Node, Vec<WantedField>> {
     let mut wanted: BTreeMap<Node, Vec<WantedField>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {

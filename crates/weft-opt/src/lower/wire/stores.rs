@@ -165,7 +165,7 @@ struct Covering {
     pseudo: bool,
 }
 
-/// The checksums that cover a field.
+/// Finds the checksums that cover a field. Fails if one cannot be updated.
 fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, String> {
     let mut found: Vec<Covering> = Vec::new();
     for (protocol, id) in field.layer.protocols.iter().zip(field.fields.iter().flatten()) {
