@@ -1369,7 +1369,7 @@ impl Expr {
         found
     }
 
-    /// The direct subexpressions.
+    /// Returns the direct subexpressions.
     pub fn children(&self) -> Vec<&Self> {
         match &self.kind {
             ExprKind::Const(_)

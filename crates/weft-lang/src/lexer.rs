@@ -423,7 +423,7 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Word, end, diagnostic);
     }
 
-    /// A run of invalid characters is one error.
+    /// Reports a run of invalid characters as one error.
     fn bad_characters(&mut self) {
         let rest = &self.text[self.at..];
         let is_known = |c: char| c.is_ascii_alphanumeric() || " \t\r\n_'\"()[]{},;.?=<>+-*/%".contains(c);

@@ -7,7 +7,7 @@ use weft_core::{Interval, Status, Type, Value};
 
 use crate::ast::TypeKind;
 
-/// The type that a type expression names; None if there is no such type. An enum of a schema is an `I32`.
+/// Finds the type that a type expression names; None if there is no such type. An enum of a schema is an `I32`.
 pub fn named(kind: &TypeKind, schema: &Schema) -> Option<Type> {
     Some(match kind {
         TypeKind::Bool => Type::Bool,

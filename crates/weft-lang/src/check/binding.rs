@@ -45,7 +45,7 @@ pub(super) struct ListElement {
 /// An expression and the columns that it reads.
 pub(super) type Computed = (Expr, Vec<(Column, ColumnLocation)>);
 
-/// The expression bound to a column; `known` are the columns that other bindings of the stage have declared.
+/// Checks the expression bound to a column; `known` are the columns that other bindings of the stage have declared.
 pub(super) fn computed(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -96,8 +96,7 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
 }
 
 impl<'c> Scope<'_, 'c> {
-    /// The value of a path in a binding of a chain on calls; None in other contexts. The inner None is a reported
-    /// error.
+    /// Resolves a path in a binding of a chain on calls; None in other contexts. The inner None is a reported error.
     pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if let Some(item) = &self.item
             && item.name == path.segments[0].name
@@ -226,7 +225,7 @@ impl<'c> Scope<'_, 'c> {
         Some(leaf(ExprKind::Column(at), ty, true, span))
     }
 
-    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
+    /// Checks `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
     pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(look.list.span);
@@ -312,7 +311,8 @@ impl<'c> Scope<'_, 'c> {
 
     // ---- messages ----------------------------------------------------------------------------------------------
 
-    /// The path within the message, without `req` or `resp`; reports a path into the other direction's message.
+    /// Returns the path within the message, without `req` or `resp`; reports a path into the other direction's
+    /// message.
     fn names_of(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Vec<String>> {
         let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
         let direction = match names[0].as_str() {
@@ -381,7 +381,7 @@ impl<'c> Scope<'_, 'c> {
         Some((ty, found.iter().any(|(_, nullable)| *nullable)))
     }
 
-    /// The field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
+    /// Finds the field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
     fn field_at(
         &mut self,
         bound: BindingContext<'_>,
@@ -417,7 +417,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
-    /// The column for a location; declares it if it is new.
+    /// Returns the column for a location, and declares it if it is new.
     fn declare(
         &mut self,
         bound: BindingContext<'_>,

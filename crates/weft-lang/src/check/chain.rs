@@ -143,7 +143,7 @@ fn is_same(table: &Table, other: &Table) -> bool {
 
 // ---- chains on ports -------------------------------------------------------------------------------------------
 
-/// The ports of a chain on frames; None if there is an error.
+/// Checks the ports of a chain on frames; None if there is an error.
 fn packet_edge(
     cx: &mut Cx<'_>,
     (all, groups): (&[Port], &[Group]),
@@ -212,7 +212,7 @@ fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(
     })
 }
 
-/// A generated element with a single statement in ON PACKET; it is not a stage of a chain.
+/// Generates an element with a single statement in ON PACKET; it is not a stage of a chain.
 pub(super) fn alone_on_frames(
     cx: &mut Cx<'_>,
     name: &str,
@@ -305,7 +305,7 @@ fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage:
     None
 }
 
-/// The location of a frame column that a stage binds: `user := ip.src`.
+/// Resolves the location of a frame column that a stage binds: `user := ip.src`.
 fn frame_binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -637,7 +637,7 @@ fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> O
     }
 }
 
-/// The value of each parameter of a stage; None if one has an error.
+/// Computes the value of each parameter of a stage; None if one has an error.
 pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
     let element = &checked.element;
     let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
@@ -804,7 +804,7 @@ fn direction_of(value: &ast::Expr) -> Option<Direction> {
     found
 }
 
-/// The bindings of a stage's columns; None if one has an error.
+/// Checks the bindings of a stage's columns; None if one has an error.
 pub(super) fn bindings(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -877,7 +877,7 @@ pub(super) fn bindings(
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
 
-/// The location of a column: a header, metadata, or a field in the messages of all methods.
+/// Resolves the location of a column: a header, metadata, or a field in the messages of all methods.
 fn binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -967,7 +967,7 @@ fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names
     !edge.methods.is_empty() && edge.methods.iter().all(is_wrapper)
 }
 
-/// The field at a path of a message, and whether it may be absent; reports an invalid path.
+/// Finds the field at a path of a message. Returns it, and whether it may be absent; reports an invalid path.
 fn field(
     cx: &mut Cx<'_>,
     method: &Method,
@@ -1064,7 +1064,7 @@ fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
     format!("{} {ty}{suffix}", field.name)
 }
 
-/// A binding, if the location's type matches the column. `holds` is the type that can be written there.
+/// Returns a binding, if the location's type matches the column. `holds` is the type that can be written there.
 fn bound(
     cx: &mut Cx<'_>,
     column: &Column,

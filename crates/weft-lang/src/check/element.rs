@@ -515,8 +515,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
     }
 }
 
-/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a second
-/// handler.
+/// Finds the table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a
+/// second handler.
 fn left(
     cx: &mut Cx<'_>,
     checked: &Checked,

@@ -21,7 +21,7 @@ use crate::types;
 const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = counted(m, bin)`";
 
 impl Scope<'_, '_> {
-    /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
+    /// Checks an expression and returns its typed form. Its type is its own; `want` is a hint for literals.
     ///
     /// It only dispatches: trees are up to [`weft_core::limits::EXPR_HEIGHT_MAX`] high, so recursive functions need
     /// small stack frames.
@@ -52,7 +52,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
+    /// Checks `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
     fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -196,7 +196,8 @@ impl Scope<'_, '_> {
         if nullable { Some(expr) } else { self.never_null(expr, ty, whose) }
     }
 
-    /// The expression, if it is never NULL; `whose` names the target in messages, and `ty` is its type.
+    /// Returns the expression if it is never NULL, and reports it otherwise; `whose` names the target in messages,
+    /// and `ty` is its type.
     pub(super) fn never_null(&mut self, expr: Expr, ty: Type, whose: &str) -> Option<Expr> {
         if !expr.nullable {
             return Some(expr);
@@ -696,7 +697,7 @@ impl Scope<'_, '_> {
         Some((left, right))
     }
 
-    /// Several expressions as values of one type: the expressions that are not literals determine it.
+    /// Checks several expressions as values of one type: the expressions that are not literals determine it.
     pub(super) fn unify(&mut self, asts: &[&ast::Expr], want: Option<Type>) -> Option<Vec<Expr>> {
         let mut typed: Vec<Option<Expr>> = vec![None; asts.len()];
         let mut ty: Option<Type> = None;

@@ -232,7 +232,7 @@ fn check_capacity(
     cx.report(diagnostic);
 }
 
-/// The table that a path names; reports an unknown table.
+/// Finds the table that a path names. Reports an unknown table.
 pub(super) fn target(
     cx: &mut Cx<'_>,
     shared: &[Table],
@@ -290,7 +290,7 @@ pub(super) fn target(
     }
 }
 
-/// The columns that rows set, as indices into the table's columns.
+/// Returns the columns that rows set, as indices into the table's columns.
 pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
     if item.columns.is_empty() {
         return Some(written_order(table));

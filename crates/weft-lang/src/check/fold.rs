@@ -138,7 +138,7 @@ fn logic(left: &Expr, right: &Expr, absorbing: bool, known: FoldInputs<'_>) -> R
     }
 }
 
-/// None if values of this type cannot be compared at compile time.
+/// Compares two constants. None if values of this type cannot be compared at compile time.
 fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option<Value> {
     if left.1 == Value::Null || right.1 == Value::Null {
         return Some(Value::Null);

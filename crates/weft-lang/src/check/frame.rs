@@ -477,7 +477,7 @@ impl Scope<'_, '_> {
         Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
     }
 
-    /// `present(layer)` for a known layer; None for other calls.
+    /// Checks `present(layer)` for a known layer; None for other calls.
     pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
             && let Some(found) = self.bound_present(path, span)
@@ -516,7 +516,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
+    /// Checks `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
     pub(super) fn session_key(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if name != "session_key" || !self.is_packet() {
             return None;
@@ -594,7 +594,7 @@ impl Scope<'_, '_> {
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
-    /// The column for a location in the frame; declares it if it is new.
+    /// Returns the column for a location in the frame, and declares it if it is new.
     fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
             let message = format!("`{name}` is not available in {}", self.words());

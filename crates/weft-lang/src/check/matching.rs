@@ -30,7 +30,7 @@ enum MatchError {
 }
 
 impl Scope<'_, '_> {
-    /// The join of `input` with the first row that satisfies `on`.
+    /// Checks JOIN FIRST: the join of `input` with the first row that satisfies `on`.
     pub(super) fn join_first(
         &mut self,
         join: &ast::Join,

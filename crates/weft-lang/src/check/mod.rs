@@ -227,7 +227,7 @@ impl Cx<'_> {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
     }
 
-    /// The type that a type expression names; reports it if there is none.
+    /// Resolves the type that a type expression names. Reports an unknown one.
     fn type_expr(&mut self, ty: &TypeExpr) -> Option<Type> {
         if self.is_at_limit() {
             return None;
@@ -482,7 +482,7 @@ fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
     native::inverses(cx, &declared);
 }
 
-/// The items in effect: a later `CREATE OR REPLACE` replaces an earlier item, `DROP` removes one.
+/// Returns the items in effect: a later `CREATE OR REPLACE` replaces an earlier item, `DROP` removes one.
 fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     let mut live: Vec<&Item> = Vec::new();
     for item in items.iter().copied() {

@@ -51,7 +51,7 @@ enum PortUse {
     Redirects,
 }
 
-/// The parameters of an element that are port names.
+/// Returns the parameters of an element that are port names.
 fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
     let mut meant = BTreeMap::new();
     if element.layer == Layer::Rpc {

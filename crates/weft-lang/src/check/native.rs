@@ -256,7 +256,7 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
 
 // ---- function parameters -----------------------------------------------------------------------------------------
 
-/// The function that an argument or a default names, as the value of a parameter of this type.
+/// Finds the function that an argument or a default names, as the value of a parameter of this type.
 pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &str) -> Option<Value> {
     let named = match &ast.kind {
         Ast::Path(path) => path.as_ident(),
@@ -298,7 +298,7 @@ pub(super) fn text_of(ty: &FunctionType) -> String {
     format!("({}) RETURNS {}{}", params.join(", "), ty.returns, if ty.nullable { "?" } else { "" })
 }
 
-/// The index of a declared function, or of a native one by its own name, which is then recorded as declared.
+/// Finds the index of a declared function, or of a native one by its own name, which is then recorded as declared.
 fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     if let Some(at) = cx.functions.iter().position(|known| known.name == name.name) {
         return Some(at);
@@ -357,7 +357,7 @@ fn declare_help(info: &Info) -> String {
 // ---- calls -----------------------------------------------------------------------------------------------------
 
 impl Scope<'_, '_> {
-    /// A call of a native function; the outer None if `name` is not one.
+    /// Checks a call of a native function. The outer None: `name` is not one.
     pub(super) fn native_call(
         &mut self,
         name: &Ident,
@@ -389,7 +389,7 @@ impl Scope<'_, '_> {
         Some(self.own_call(info, args, span))
     }
 
-    /// A call of a function whose type is declared.
+    /// Checks a call of a function whose type is declared.
     fn typed_call(
         &mut self,
         name: &Ident,
@@ -423,7 +423,7 @@ impl Scope<'_, '_> {
         Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
     }
 
-    /// A call of a native function by its own name.
+    /// Checks a call of a native function by its own name.
     fn own_call(&mut self, info: &'static Info, args: &[ast::Expr], span: Span) -> Option<Expr> {
         if self.is_before_calls(span) {
             return None;
@@ -523,7 +523,7 @@ impl Scope<'_, '_> {
         is_slot
     }
 
-    /// A compile-time text: a literal, which is checked here, or a parameter.
+    /// Checks a compile-time text: a literal, which is checked here, or a parameter.
     fn constant_arg(&mut self, ast: &ast::Expr, param: Param) -> Option<Expr> {
         let typed = self.typed(ast, Type::Text(None))?;
         match (&typed.kind, &ast.kind) {

@@ -412,7 +412,7 @@ fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     weight.unwrap_or(1)
 }
 
-/// The options of a listener or a cluster that are in range; reports the others.
+/// Returns the options of a listener or a cluster that are in range. Reports the others.
 fn ranged_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -494,7 +494,7 @@ pub(super) fn settings(
     settings
 }
 
-/// The options of an item that are known and have the correct type; reports the others.
+/// Reads the options of an item that are known and have the correct type. Reports the others.
 fn read_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -595,8 +595,8 @@ pub(super) fn route(
     })
 }
 
-/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause that matches
-/// none.
+/// Returns the methods of a METHOD clause. Reports patterns that match no method of the schemas, and a clause that
+/// matches none.
 pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) -> Option<MethodSet> {
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {

@@ -35,7 +35,7 @@ impl Scope<'_, '_> {
         (row, result)
     }
 
-    /// The key that a condition on a row determines, and the remaining condition.
+    /// Splits a condition on a row into the key that it determines and the remaining condition.
     pub(super) fn split_key(
         &mut self,
         row: RowId,
@@ -348,7 +348,7 @@ impl Scope<'_, '_> {
         self.aggregate_call(value)
     }
 
-    /// Like [`Self::aggregate_of`], for a call of an aggregate.
+    /// Checks a call of an aggregate, like [`Self::aggregate_of`].
     pub(super) fn aggregate_call(&mut self, value: &ast::Expr) -> Option<(Aggregate, Type, bool)> {
         let Ast::Call { function, args, star } = &value.kind else { return None };
         let name = function.name.to_ascii_lowercase();

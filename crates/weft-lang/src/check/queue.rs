@@ -243,7 +243,7 @@ impl<'a> Queues<'a> {
         self.levels(cx, item, Some(used), within)
     }
 
-    /// The levels of a queue, with the arguments of a use, or without arguments.
+    /// Returns the levels of a queue, with the arguments of a use, or without arguments.
     fn levels(
         &self,
         cx: &mut Cx<'_>,
@@ -613,7 +613,7 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     // ---- declarations ------------------------------------------------------------------------------------------
 
-    /// A queue with nested queues can only declare a limit.
+    /// Checks a queue with nested queues, which can only declare a limit.
     fn composed(&mut self, item: &ast::Queue) -> Option<QueueLimit> {
         let mut limit = None;
         for decl in &item.decls {
@@ -842,7 +842,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.number(ast, 1, i64::from(RANK_BITS_MAX), "bits").map(|bits| bits as u8)
     }
 
-    /// `rank`, or `MIN(e)`, whose minimum is the rank.
+    /// Checks the order of partitions: `rank`, or `MIN(e)`, whose minimum is the rank.
     fn order(&mut self, by: &AstExpr) -> Option<QueueExpr> {
         match &by.kind {
             AstKind::Path(path)
@@ -869,8 +869,9 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// `has_parts`: whether OF PARTITION is meaningful, because there are several partitions, or because the tail of
-    /// the only one is not the arriving packet. None for a queue with nested queues: its first queue decides.
+    /// Checks LIMIT. `has_parts`: whether OF PARTITION is meaningful, because there are several partitions, or
+    /// because the tail of the only one is not the arriving packet. None for a queue with nested queues: its first
+    /// queue decides.
     fn limit(&mut self, clause: &ast::QueueLimit, has_parts: Option<bool>) -> Option<QueueLimit> {
         let packets =
             clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));

@@ -341,7 +341,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         self.unknown_name(name)
     }
 
-    /// The column of a visible row; the inner None is a reported error.
+    /// Finds the column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
         for visible in self.visible_rows.iter().rev() {
@@ -442,7 +442,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// A CALL column, a variable, or a parameter.
+    /// Resolves a CALL column, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::StatusCondition);
         let element = self.element;
@@ -706,7 +706,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         true
     }
 
-    /// All names that can be written here, for suggestions.
+    /// Returns all names that can be written here, for suggestions.
     fn visible_names(&self) -> Vec<String> {
         let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
         for visible in

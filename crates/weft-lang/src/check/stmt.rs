@@ -21,7 +21,7 @@ use crate::types;
 const LOCALS_MAX: usize = 4096;
 
 impl Scope<'_, '_> {
-    /// The statements of a block; its LETs and joined rows end with it.
+    /// Checks the statements of a block. Its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let (n_names, n_visible_rows, n_non_null) =
             (self.names.len(), self.visible_rows.len(), self.non_null.len());
@@ -186,7 +186,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// An assignment target: its location, its type, whether it may be NULL, and its description.
+    /// Resolves an assignment target: its location, its type, whether it may be NULL, and its description.
     fn place(&mut self, target: &ast::AssignTarget) -> Option<(AssignTarget, Type, bool, String)> {
         match target {
             ast::AssignTarget::Path(path) => self.named_place(path),
@@ -378,7 +378,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
     }
 
-    /// The assignments of a guard's items: `e AS c` sets column c; `*` and a plain column set nothing.
+    /// Checks the assignments of a guard's items: `e AS c` sets column c; `*` and a plain column set nothing.
     fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(AssignTarget, Expr)>> {
         let mut set: Option<Vec<(AssignTarget, Expr)>> = Some(Vec::new());
         for item in items {
@@ -450,7 +450,7 @@ impl Scope<'_, '_> {
 
     // ---- tables ------------------------------------------------------------------------------------------------
 
-    /// The table of a statement that writes it.
+    /// Finds the table of a statement that writes it.
     fn written_table(&mut self, name: &Ident, makes_rows: bool) -> Option<TableRef> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
@@ -570,7 +570,7 @@ impl Scope<'_, '_> {
         rows.into_iter().collect()
     }
 
-    /// The columns of an INSERT's values, in order.
+    /// Returns the columns of an INSERT's values, in order.
     fn target_columns(
         &mut self,
         insert: &ast::Insert,
@@ -725,7 +725,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Upsert { table, row, key, set })
     }
 
-    /// `c = e, ...` on a row; every value reads the row before the assignments.
+    /// Checks assignments `c = e, ...` to a row; every value reads the row before the assignments.
     fn assignments(
         &mut self,
         table: TableRef,

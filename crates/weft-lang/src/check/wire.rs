@@ -390,7 +390,7 @@ impl Linker<'_, '_, '_> {
         None
     }
 
-    /// A field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
+    /// Resolves a field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
     fn path(&mut self, own: Option<usize>, path: &ast::Path) -> Option<(ProtocolId, FieldId)> {
         let (of, field) = match (path.segments.as_slice(), own) {
             ([field], Some(own)) => (own, field),
@@ -453,7 +453,7 @@ fn and(first: Option<Expr>, second: Expr) -> Expr {
     }
 }
 
-/// The OR of conditions; tests of one field against values are merged into one.
+/// Builds the OR of conditions; tests of one field against values are merged into one.
 fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     let (mut values, mut others): (Vec<(Expr, Vec<u64>)>, Vec<Expr>) = (Vec::new(), Vec::new());
     for condition in conditions {
@@ -520,7 +520,7 @@ fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks
     }
 }
 
-/// The number of each protocol's strongly connected component (Kosaraju's algorithm).
+/// Computes the number of each protocol's strongly connected component (Kosaraju's algorithm).
 fn cycle_groups(linked: &[ProtocolLinks]) -> Vec<usize> {
     let n = linked.len();
     let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
@@ -772,7 +772,7 @@ fn union_column(
     Some(UnionColumn { name: ast.name.name.clone(), ty, protocols: owners, fields, last: ast.last })
 }
 
-/// The owners of a LAST column: all members and additional protocols.
+/// Returns the owners of a LAST column: all members and additional protocols.
 fn last_owners(
     cx: &mut Cx<'_>,
     protocols: &[Protocol],

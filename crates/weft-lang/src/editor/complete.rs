@@ -605,7 +605,7 @@ impl Completer<'_> {
 
     // ---- in a text ---------------------------------------------------------------------------------------------
 
-    /// In quotes: methods, and headers that the program uses elsewhere.
+    /// Offers completions in quotes: methods, and headers that the program uses elsewhere.
     fn in_text(&mut self) {
         let Some(before) = self.tokens.last().copied() else { return };
         let paths = [

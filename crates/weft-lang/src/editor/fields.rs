@@ -16,7 +16,7 @@ pub fn field_at<'p>(program: &'p Program, found: &FieldUse, n: usize) -> Option<
     messages.into_iter().find_map(|message| walk(&program.analysis.program.schema, message, names))
 }
 
-/// The fields that can follow a path, in all messages of the chain, without duplicates.
+/// Returns the fields that can follow a path, in all messages of the chain, without duplicates.
 pub(super) fn following<'p>(
     program: &'p Program,
     chain: SymbolId,
@@ -44,7 +44,7 @@ pub(super) fn following<'p>(
     found
 }
 
-/// How a `.proto` file declares a field: `optional string user = 1`.
+/// Formats a field as a `.proto` file declares it: `optional string user = 1`.
 pub(super) fn declared(schema: &Schema, field: &Field) -> String {
     let ty = match field.kind {
         FieldKind::Bool => "bool",

@@ -197,7 +197,7 @@ fn protocol_facts(program: &Program, symbol: &Symbol, out: &mut String) {
     }
 }
 
-/// The bindings of a column in the chains that use its element.
+/// Lists the bindings of a column in the chains that use its element.
 fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &mut String) {
     let network = &program.analysis.network;
     let Some(owner) = symbol.owner.map(|owner| program.index.symbol(owner)) else { return };
@@ -327,7 +327,8 @@ fn is_in_queue(program: &Program, place: Span) -> bool {
     program.index.members_of(None).any(|(_, symbol)| symbol.kind == SymbolKind::Queue && holds(symbol.whole))
 }
 
-/// The documentation of a word that is not declared in the program: a function, a status, metadata, or a keyword.
+/// Returns the documentation of a word that is not declared in the program: a function, a status, metadata, or a
+/// keyword.
 fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
     let token = tokens[at];
     if token.kind != TokenKind::Word {

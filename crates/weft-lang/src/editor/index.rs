@@ -59,7 +59,7 @@ pub enum SymbolKind {
 }
 
 impl SymbolKind {
-    /// The word for it in a sentence.
+    /// Returns the word for the kind in a sentence.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Type => "type",
@@ -640,7 +640,7 @@ impl Indexer {
         }
     }
 
-    /// Fields of a header in an expression over it.
+    /// Records the uses of a header's fields in an expression over it.
     fn wire_expr(&mut self, expr: &Expr, id: SymbolId) {
         let each = |walk: &mut Self, list: &[Expr]| list.iter().for_each(|e| walk.wire_expr(e, id));
         match &expr.kind {

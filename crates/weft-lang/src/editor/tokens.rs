@@ -39,7 +39,7 @@ pub struct ClassedToken {
     pub is_declaration: bool,
 }
 
-/// The tokens of a file that have a class, in source order.
+/// Returns the tokens of a file that have a class, in source order.
 pub fn classes(program: &Program, file: FileId) -> Vec<ClassedToken> {
     let parse = parse_with_layout(&program.analysis.sources, file);
     let mut found: Vec<ClassedToken> = Vec::new();

@@ -398,7 +398,7 @@ impl Parser<'_> {
         self.peek_keyword(0, "END") && self.peek_keyword(1, word)
     }
 
-    /// `END word`, or an error about its absence.
+    /// Parses `END word`, or reports that it is missing.
     fn end_of_block(&mut self, word: &'static str, start: Span) -> Parsed<()> {
         self.layout.line(self.index());
         if self.at_end_of(word) {

@@ -85,7 +85,7 @@ pub(super) fn branches(
     }
 }
 
-/// The stage and the edge of `det.suspect`, among the stages before the branch.
+/// Finds the stage and the edge of `det.suspect`, among the stages before the branch.
 fn edge_of(
     cx: &mut Cx<'_>,
     elements: &[Checked],

@@ -546,7 +546,7 @@ impl PolicyReader<'_, '_> {
         self.refuse(diagnostic)
     }
 
-    /// The statuses that satisfy a condition; [`StatusSet::server_errors`] without a condition.
+    /// Returns the statuses that satisfy a condition; [`StatusSet::server_errors`] without a condition.
     fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<Spanned<StatusSet>> {
         let Some(when) = when else {
             return Some(Spanned { value: StatusSet::server_errors(), span: self.element.span });

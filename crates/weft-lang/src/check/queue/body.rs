@@ -133,7 +133,7 @@ impl Checker<'_, '_> {
         path
     }
 
-    /// The statements, and whether every path through them ends.
+    /// Checks statements. Returns them, and whether every path through them ends.
     fn block(&mut self, stmts: &[Stmt]) -> (Vec<QueueStmt>, bool) {
         let n_locals = self.locals.len();
         let (mut body, mut ended) = (Vec::new(), false);

@@ -334,7 +334,7 @@ impl Checker<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    /// The meaning of a name, its type, and whether it can be set.
+    /// Resolves a name. Returns its meaning, its type, and whether it can be set.
     pub(super) fn place(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

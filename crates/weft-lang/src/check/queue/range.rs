@@ -75,7 +75,7 @@ impl Range {
         Self::of(log2(self.low), log2(self.high))
     }
 
-    /// `a op b`, for operations from integers to an integer.
+    /// Returns the range of `a op b`, for operations from integers to an integer.
     pub(super) fn binary(op: B, a: Self, b: Self) -> Self {
         match op {
             B::Add => {

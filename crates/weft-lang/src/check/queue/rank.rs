@@ -392,7 +392,7 @@ impl RankAnalyzer<'_> {
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
-    /// The state narrowed by a condition's assumed value; None if it is impossible.
+    /// Returns the state narrowed by a condition's assumed value; None if it is impossible.
     fn assume(&self, state: &State, condition: &QueueExpr, is_true: bool) -> Option<State> {
         if !self.may_continue(state) {
             return Some(state.clone());
@@ -522,7 +522,7 @@ impl RankAnalyzer<'_> {
         }
     }
 
-    /// The range of a value at the start of a handler.
+    /// Returns the range of a value at the start of a handler.
     fn initial_value(&self, name: &Name, ty: T) -> AbstractValue {
         let Name::Operand(place) = name else { return unknown_value(ty) };
         if !ty.is_whole() {

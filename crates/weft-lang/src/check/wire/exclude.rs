@@ -51,7 +51,7 @@ struct Cases<'m> {
 }
 
 impl Cases<'_> {
-    /// The cases in which an expression equals `truth`.
+    /// Returns the cases in which an expression equals `truth`.
     fn of(&self, expr: &Expr, truth: bool) -> Option<Vec<Case>> {
         match expr {
             Expr::Int(n) => Some(if (*n != 0) == truth { vec![Case::default()] } else { Vec::new() }),

@@ -280,7 +280,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    /// All rounds of a REPEAT form a field with its name; its length is not known yet.
+    /// Adds the field that all rounds of a REPEAT form, with its name; its length is not known yet.
     fn rounds(&mut self, name: &Ident, place: ItemContext) -> Option<FieldId> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
         if usize::from(id.0) >= FIELDS_MAX {
@@ -309,7 +309,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some(id)
     }
 
-    /// The maximum number of rounds: as written, or as implied.
+    /// Returns the maximum number of rounds: as written, or as implied.
     fn rounds_max(&mut self, name: &Ident, max: Option<&ast::Expr>, rounds: u64) -> Option<u32> {
         let limit = u64::from(REPEATS_MAX);
         let Some(max) = max else {
@@ -691,8 +691,8 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 }
 
-/// The offset of a field in bits, modulo a 16-bit word; None if it is unknown. Also returns whether the field was
-/// reached.
+/// Returns the offset of a field in bits, modulo a 16-bit word; None if it is unknown. Also returns whether the field
+/// was reached.
 fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>) -> bool {
     const WORD: u64 = 16;
     for item in items {
