@@ -99,7 +99,7 @@ impl Provenance {
         changed
     }
 
-    /// The sources of an operation besides its operands.
+    /// Returns the sources of an operation besides its operands.
     fn read_by(&self, op: &Op, natives: &[NativeDecl]) -> Sources {
         let source = match *op {
             Op::Input(id) | Op::InputPresent(id) => Source::Input(id),

@@ -380,7 +380,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// One of two values; only the chosen one is computed.
+    /// Emits a choice between two values, of which only the chosen one is computed.
     pub(super) fn choose(
         &mut self,
         by: Value,
@@ -408,8 +408,8 @@ impl<'n> Body<'_, 'n> {
         self.b.meet(&[(yes_end, yes), (no_end, no)], Ty::of(ty))
     }
 
-    /// An arm is evaluated only if no earlier one was taken. Without recursion, whatever the number of arms: all arms
-    /// join in one block.
+    /// Lowers CASE. An arm is evaluated only if no earlier one was taken. Without recursion, whatever the number of
+    /// arms: all arms join in one block.
     fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
         let operand = operand.map(|operand| (self.expr(operand), operand.ty));
         let mut branches = Branches::default();
@@ -444,7 +444,7 @@ impl<'n> Body<'_, 'n> {
         Val { fault: self.b.first(of_all, taken.fault), ..taken }
     }
 
-    /// The first argument that is not NULL. Without recursion, as [`Body::case`].
+    /// Lowers `coalesce`: the first argument that is not NULL. Without recursion, as [`Body::case`].
     pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
         let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
         // After the last costly argument, all are computed, needed or not.

@@ -48,7 +48,8 @@ pub(super) struct Touches {
 }
 
 impl Touches {
-    /// Of a handler and the ON ERROR that may follow it. `table` and `var` map to items that need a lock.
+    /// Collects the locked items of a handler and the ON ERROR that may follow it. `table` and `var` map to items
+    /// that need a lock.
     pub(super) fn of(
         handlers: &[&Handler],
         n_keys: &dyn Fn(TableRef) -> usize,

@@ -891,7 +891,7 @@ impl<'n> Lowering<'n> {
         self.report(diagnostic);
     }
 
-    /// The chain, if it is within the limits.
+    /// Returns the chain if it is within the limits.
     fn finish(mut self, span: Span) -> Result<ChainProgram, Vec<Diagnostic>> {
         let program = &self.program;
         let lists = [

@@ -12,7 +12,7 @@ use super::{places, wire};
 /// An element of a chain, and its instance in it.
 pub(super) type Stage<'n> = (&'n hir::Element, &'n hir::Instance);
 
-/// The diagnostic: why frames cannot be read and written as the chain wants.
+/// Returns the diagnostic for frames that cannot be read and written as the chain wants.
 pub(super) fn refusal(
     network: &Network,
     program: &ChainProgram,

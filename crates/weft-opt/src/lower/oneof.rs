@@ -76,7 +76,7 @@ impl Displaced {
 /// A part of a message that handlers use: its place, its type, and whether it may be NULL.
 type TouchedField = (Direction, InputLocation, Type, bool);
 
-/// The parts of messages that the handlers of a chain use, and the fields that they set.
+/// Collects the parts of messages that the handlers of a chain use, and the fields that they set.
 fn fields(network: &Network, chain: &hir::Chain) -> (Vec<TouchedField>, BTreeSet<Field>) {
     let (mut touched, mut written): (Vec<TouchedField>, _) = (Vec::new(), BTreeSet::new());
     for instance in &chain.instances {

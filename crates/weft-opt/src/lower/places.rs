@@ -7,7 +7,7 @@ use weft_ir::program::{AnswerName, ChainProgram, Input, InputLocation, ListLocat
 use weft_lang::hir::{self, ColumnLocation, Direction};
 use weft_lang::types;
 
-/// The input of this place, created on first use: elements that use the same place share it.
+/// Returns the input of this place, which is created on first use: elements that use the same place share it.
 pub(super) fn input(
     program: &mut ChainProgram,
     direction: Direction,
@@ -70,8 +70,8 @@ pub(super) fn bound(place: &ColumnLocation) -> InputLocation {
     }
 }
 
-/// The place of a value of the engine, by its name in the program. The payload is the message itself: a place that all
-/// fields share, so a write of a field counts as a change of it.
+/// Returns the place of a value of the engine, by its name in the program. The payload is the message itself: a place
+/// that all fields share, so a write of a field counts as a change of it.
 pub(super) fn meta(meta: hir::Meta) -> InputLocation {
     InputLocation::Meta(match meta {
         hir::Meta::Payload => return InputLocation::Body(Vec::new()),

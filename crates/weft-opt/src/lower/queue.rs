@@ -331,7 +331,7 @@ impl<'l> Lowering<'l> {
         value
     }
 
-    /// The slot of a place, and the range of its values.
+    /// Returns the slot of a place, and the range of its values.
     fn slot(&mut self, place: &Operand) -> (Slot, Option<(i64, i64)>) {
         let of = |of_partition| if of_partition { Scope::Partition } else { Scope::Node };
         let whole =
@@ -501,7 +501,7 @@ impl<'l> Lowering<'l> {
         self.define(Op::Load(slot), ty)
     }
 
-    /// The value of an operation: folded if its operands are constant, or reused.
+    /// Emits an operation and returns its value: folded if its operands are constant, or reused.
     fn emit(&mut self, op: Op) -> Value {
         if let Op::Load(slot) = op {
             return self.load(slot, Ty::Int);

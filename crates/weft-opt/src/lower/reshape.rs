@@ -129,7 +129,7 @@ impl<'n> Body<'_, 'n> {
         places::input(program, Direction::Request, InputLocation::Layer(layer), ty, true, false)
     }
 
-    /// The checksums of a layer and after it that cover addresses before it.
+    /// Finds the checksums of a layer and after it that cover addresses before it.
     fn pseudo_of(&mut self, layer: &LayerRef, span: Span) -> Pseudo {
         let protocols = &self.lowering.network.protocols;
         let sums = pseudo_sums(protocols, &layer.protocols);
@@ -278,7 +278,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- headers ----
 
-    /// The headers to push in front of frames that begin with any of these.
+    /// Builds the headers to push in front of frames that begin with any of these.
     fn stacks(
         &mut self,
         headers: &[Header],
@@ -317,7 +317,7 @@ impl<'n> Body<'_, 'n> {
         Some(stacks)
     }
 
-    /// The headers to insert after the first header of the frame.
+    /// Returns the headers to insert after the first header of the frame.
     fn headers_after_first(
         &mut self,
         first: &Pushed,
@@ -415,7 +415,7 @@ impl<'n> Body<'_, 'n> {
         None
     }
 
-    /// How the lower header changes when one is removed.
+    /// Returns the change of the lower header when one is removed.
     fn unlink(&mut self, layer: &LayerRef, span: Span) -> Option<Relink> {
         let protocols = &self.lowering.network.protocols;
         let found = match layer.protocols[..] {
@@ -502,7 +502,7 @@ impl<'n> Body<'_, 'n> {
     }
 }
 
-/// The inputs that elements read after one decapsulation, then those after two, and so on.
+/// Returns the inputs that elements read after one decapsulation, then those after two, and so on.
 pub(super) fn inputs_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
         InputLocation::Layer(layer) => layer.level > 0,

@@ -208,7 +208,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- control ----
 
-    /// Without recursion, whatever the number of arms: all arms join in one block.
+    /// Lowers the arms of an IF. Without recursion, whatever the number of arms: all arms join in one block.
     fn if_arms(&mut self, arms: &'n [(Expr, Vec<Stmt>)], otherwise: &'n [Stmt]) {
         let mut meeting = None;
         let (mut joined, mut unchecked) = (None, false);

@@ -19,7 +19,7 @@ pub struct DeadField {
     pub input: InputId,
 }
 
-/// The dead fields in an order of the elements, at a level.
+/// Finds the dead fields in an order of the elements, at a level.
 ///
 /// Only fields of the message count, set while a request passes: a header may leave before the message comes. The other
 /// element sets them and never clears them, so it repeats the effects on the other members of its oneof and on the
@@ -87,7 +87,8 @@ fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     matches!(column.place, InputLocation::Body(_)) && takes_no_room
 }
 
-/// The element that overwrites a field before anything reads it; the first of `order` is the one with the dead field.
+/// Finds the element that overwrites a field before anything reads it; the first of `order` is the one with the dead
+/// field.
 fn overwriter(
     chain: &ChainProgram,
     effects: &ChainEffects,

@@ -68,7 +68,7 @@ fn fields(chain: &ChainProgram, effects: &ChainEffects, beyond: &[usize]) -> Vec
     fields
 }
 
-/// The inputs that a handler reads and that the next node does not have anyway.
+/// Returns the inputs that a handler reads and that the next node does not have anyway.
 fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = InputId> {
     let travels = |id: &&InputId| {
         let place = &chain.request.inputs[usize::from(id.0)].place;

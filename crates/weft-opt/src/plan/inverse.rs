@@ -49,7 +49,7 @@ pub fn crossings(
 /// Removes the transform of a field from a handler; `is_inverse` if it undoes another.
 pub(super) type Without<'w> = &'w dyn Fn(&ChainProgram, &Function, InputId, bool) -> Option<Function>;
 
-/// As [`crossings`], with another function to remove the transforms.
+/// Finds crossings as [`crossings`], with another function to remove the transforms.
 pub(super) fn crossings_by(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -163,8 +163,8 @@ fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
     }
 }
 
-/// The effects of a chain without the transforms of a field by two elements. None if one of them does not always set
-/// the field, or lets a tuple pass after a failure.
+/// Returns the effects of a chain without the transforms of a field by two elements. None if one of them does not
+/// always set the field, or lets a tuple pass after a failure.
 fn without(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -188,7 +188,8 @@ fn without(
     Some(without)
 }
 
-/// A handler without the transform of a field. If the transform undoes another, it can fail only for lack of room.
+/// Returns a handler without the transform of a field. If the transform undoes another, it can fail only for lack of
+/// room.
 ///
 /// The call itself stays, with a constant argument, because it uses scratch. If something else uses its result, or it
 /// may fail because of the field's value, the handler stays as it is.

@@ -155,8 +155,8 @@ impl Part<'_> {
         order
     }
 
-    /// Beam search over sets of the same size, keeping those with the least promised cost. Elements that must not be
-    /// between two others may leave all kept sets without a successor; then the written order is used.
+    /// Runs a beam search over sets of the same size, keeping those with the least promised cost. Elements that must
+    /// not be between two others may leave all kept sets without a successor; then the written order is used.
     fn beam(&self) -> Vec<usize> {
         let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
         let mut beam =

@@ -305,7 +305,8 @@ impl<'e> ClashFinder<'e> {
         if side == Side::Request { &self.chain.request } else { &self.chain.response }
     }
 
-    /// One sets parts of an answer and goes on; the other's ABORT or REPLY carries them, or it sets them, too.
+    /// Reports answers that conflict: one party sets parts of an answer and goes on; the other's ABORT or REPLY
+    /// carries them, or it sets them, too.
     fn answers(&mut self, side: Side, who: usize) {
         let (one, other) = (&self.parties[who], &self.parties[1 - who]);
         let left = [
@@ -426,7 +427,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
-    /// The traces of an element that are missing if the call ends before it.
+    /// Returns the traces of an element that are missing if the call ends before it.
     fn traces(&self, side: Side, who: usize) -> Vec<Trace> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };

@@ -49,7 +49,7 @@ pub(super) struct Graph<'n> {
 }
 
 impl<'n> Graph<'n> {
-    /// The graph for wanted fields, for frames that begin with one of the roots.
+    /// Builds the graph for wanted fields, for frames that begin with one of the roots.
     pub(super) fn new(
         protocols: &'n [Protocol],
         roots: &[ProtocolId],
@@ -96,8 +96,8 @@ impl<'n> Graph<'n> {
         layers.iter().fold(InputSet::EMPTY, |all, nodes| all | of_all(nodes))
     }
 
-    /// The layers of most frames, for a chain that reads these inputs, from the first layer on: alternatives such as
-    /// TCP and UDP share one position.
+    /// Guesses the layers of most frames, for a chain that reads these inputs, from the first layer on: alternatives
+    /// such as TCP and UDP share one position.
     ///
     /// Optional layers, such as tags, are not among them. Alternatives are layers with a common input; otherwise the
     /// guess follows the path with the most wanted inputs.

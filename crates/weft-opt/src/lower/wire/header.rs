@@ -409,7 +409,7 @@ impl<'n> Header<'_, 'n> {
         self.out.b.switch(goes_on);
     }
 
-    /// Items that are present only if a condition is true.
+    /// Emits the parsing of items that are present only if a condition is true.
     fn when(&mut self, condition: &'n Expr, items: &'n [Item]) {
         let condition = self.truth(condition);
         let start = self.here();

@@ -167,7 +167,7 @@ fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet])
     carried.collect()
 }
 
-/// The inputs for the packet that a tunnel on this level carries, and for the tunnel's id.
+/// Returns the inputs for the packet that a tunnel on this level carries, and for the tunnel's id.
 fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u16, Option<u16>) {
     let all = || (0..protocols.len()).map(|at| ProtocolId(at as u16));
     let of = |id: ProtocolId| &protocols[usize::from(id.0)];

@@ -26,7 +26,7 @@ pub(super) fn container(at: u64, n: u8) -> Container {
     Container { first_byte, bytes, shift: (end * 8 - at - u64::from(n)) as u8 }
 }
 
-/// For each input how it is written, if it is; adds inputs for the checksums to update.
+/// Plans for each input how it is written, if it is. Adds inputs for the checksums to update.
 ///
 /// # Errors
 /// The input that cannot be set and why, or that there are too many.
