@@ -101,7 +101,7 @@ fn generator(line: &str) -> Option<Family> {
     name.starts_with("iptables-save").then_some(Family::V4)
 }
 
-/// The families that a rule's options imply, with their positions.
+/// Returns the families that a rule's options imply, with their positions.
 fn of_options(line: &[Token<'_>]) -> Vec<(Family, u32, u32)> {
     const ADDRESSES: &str = "-s --source --src -d --destination --dst --src-range --dst-range";
     let mut found = Vec::new();
@@ -547,7 +547,7 @@ fn test(
     Ok(())
 }
 
-/// The effect of a target; `None` if it has none.
+/// Returns the effect of a target; `None` if it has none.
 fn decision(
     words: &mut Words<'_, '_>,
     option: &Token<'_>,

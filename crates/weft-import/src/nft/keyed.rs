@@ -7,7 +7,7 @@ use crate::rule::{self, Flags};
 use std::collections::BTreeSet;
 
 impl<'a> Reader<'a> {
-    /// `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
+    /// Reads a test: `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
     pub(super) fn keyed(&mut self, draft: &mut Draft<'a>, table: Table<'a>, first: Token<'a>) -> Read<()> {
         let (mut keys, mut next) = (Vec::new(), first);
         loop {
@@ -258,8 +258,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each with an optional `!=`; also `! syn` and
-    /// `{ syn, syn | ack }`.
+    /// Reads `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each with an optional `!=`; also `! syn`
+    /// and `{ syn, syn | ack }`.
     pub(super) fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") {
             let mask = self.flag_names(true)?;
@@ -323,8 +323,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values of a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. `None` for an empty set, which contains no value:
-    /// the rule matches no packet, or with `!=`, any packet.
+    /// Reads the values of a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. `None` for an empty set, which contains no
+    /// value: the rule matches no packet, or with `!=`, any packet.
     fn values(&mut self, rule: &mut Rule, table: Table<'a>, is_map: bool) -> Read<Option<Values<'a>>> {
         let negated = !is_map && self.eat("!=");
         let is_exact = negated || (!is_map && self.eat("="));

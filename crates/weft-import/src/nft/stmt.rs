@@ -129,8 +129,8 @@ impl<'a> Reader<'a> {
         }));
     }
 
-    /// `reject with icmpx admin-prohibited`. The kind of the reply implies the protocol: nft prints
-    /// `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
+    /// Reads `reject with icmpx admin-prohibited`. The kind of the reply implies the protocol: nft prints `meta
+    /// nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
     fn reject(&mut self, draft: &mut Draft<'a>) -> Read<()> {
         let (mut verdict, mut with) = (Verdict::Reject, Answer::default());
         if self.eat("with") {
