@@ -44,7 +44,7 @@ impl<'t> Lexer<'t> {
         self.text
     }
 
-    /// The next token. At the end it returns [`TokenKind::End`] every time.
+    /// Reads the next token. At the end it returns [`TokenKind::End`] every time.
     pub(crate) fn next(&mut self) -> Result<Token, SyntaxError> {
         self.space()?;
         let start = self.pos;

@@ -176,7 +176,7 @@ fn link(files: &[Linked], is_checked: bool) -> Result<Schema, Fault> {
     Ok(Schema { messages, enums: linker.enums, services })
 }
 
-/// The file indexes in dependency order: imports come first.
+/// Sorts the file indexes in dependency order: imports come first.
 fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {

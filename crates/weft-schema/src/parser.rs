@@ -387,7 +387,7 @@ impl<'t> Parser<'t> {
         Ok(number as u32)
     }
 
-    /// `map<Key, Value> name = 1;`: a repeated message of a key and a value.
+    /// Parses `map<Key, Value> name = 1;`: a repeated message of a key and a value.
     fn map(&mut self, message: &mut Message) -> Parsed<()> {
         self.bump()?;
         self.mark(b'<')?;
@@ -494,7 +494,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `name = value`. Returns the features that it sets.
+    /// Parses `name = value`. Returns the features that it sets.
     fn option(&mut self) -> Parsed<Features> {
         let mut features = Features::default();
         let (mut n_parts, mut is_feature) = (0, false);
@@ -538,7 +538,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `{ name: value ... }`. Skipped, other than features.
+    /// Skips `{ name: value ... }`, except for features.
     fn aggregate(&mut self, features: &mut Features, is_feature: bool) -> Parsed<()> {
         let opened = self.here();
         let mut depth = 0_usize;
