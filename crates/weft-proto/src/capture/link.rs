@@ -90,8 +90,8 @@ impl LinkType {
         Self::KNOWN.iter().any(|(known, _)| *known == self)
     }
 
-    /// The EtherType after the link header, and the range of its bytes. `None`: the link type is not supported, the
-    /// packet is shorter than its header, or it has no network layer, such as a management frame of 802.11.
+    /// Finds the EtherType after the link header, and the range of its bytes. `None`: the link type is not supported,
+    /// the packet is shorter than its header, or it has no network layer, such as a management frame of 802.11.
     pub fn network(self, packet: &[u8]) -> Option<Network> {
         let end = packet.len();
         let typed = |at: usize, header: usize| Some((word(packet, at)?, header..end));
@@ -175,7 +175,7 @@ fn snap(packet: &[u8], range: Range<usize>) -> Option<Network> {
     is_ethertype.then(|| (u16::from_be_bytes([header[6], header[7]]), range.start + 8..range.end))
 }
 
-/// An unencrypted data frame with a single, unfragmented packet.
+/// Finds the network layer of an unencrypted data frame with a single, unfragmented packet.
 fn ieee802_11(packet: &[u8], range: Range<usize>, is_padded: bool) -> Option<Network> {
     let frame = packet.get(range.clone())?;
     let [control, flags] = *frame.first_chunk()?;

@@ -61,8 +61,8 @@ impl Deframer {
         Self { limit, n_header: 0, header: [0; HEADER_BYTES], body: Vec::new() }
     }
 
-    /// The next message, if its last byte is in `input`. Removes the consumed bytes from the front of `input`. Call it
-    /// until it returns `None`; then all of `input` is consumed.
+    /// Returns the next message, if its last byte is in `input`. Removes the consumed bytes from the front of
+    /// `input`. Call it until it returns `None`; then all of `input` is consumed.
     ///
     /// A payload that is completely in `input` is borrowed from it; otherwise it is borrowed from the deframer.
     ///

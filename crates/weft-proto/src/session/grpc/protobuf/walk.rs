@@ -323,7 +323,8 @@ impl<'s> WalkBuilder<'s> {
         masks
     }
 
-    /// The known fields of a draft: those on the path of a column, and the other members of their oneofs.
+    /// Returns the actions for the known fields of a draft: those on the path of a column, and the other members of
+    /// their oneofs.
     fn actions(
         &self,
         index: usize,
@@ -628,7 +629,7 @@ impl ClosedEnums {
     }
 }
 
-/// The fields along `path` from a message; all but the last are singular messages.
+/// Returns the fields along `path` from a message; all but the last are singular messages.
 pub(super) fn fields_along<'s>(
     schema: &'s Schema,
     message: usize,

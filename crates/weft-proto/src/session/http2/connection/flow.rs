@@ -57,8 +57,8 @@ impl RecvWindow {
 }
 
 impl Connection {
-    /// The owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the peer may send as
-    /// many more. A WINDOW_UPDATE goes out at every half window.
+    /// Records that the owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the
+    /// peer may send as many more. A WINDOW_UPDATE goes out at every half window.
     ///
     /// Release all received data, also of ended streams: [`super::Config::connection_held_max`] bounds the unreleased
     /// data of all streams together.

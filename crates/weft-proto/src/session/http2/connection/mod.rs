@@ -301,7 +301,8 @@ enum Drain {
 }
 
 impl Connection {
-    /// A connection with an open socket. The output contains the preface, SETTINGS, and the connection's window.
+    /// Starts a connection with an open socket. The output contains the preface, SETTINGS, and the connection's
+    /// window.
     pub fn new(mut config: Config, now: Time) -> Self {
         settings::clamp(&mut config);
         let is_client = config.role == Role::Client;

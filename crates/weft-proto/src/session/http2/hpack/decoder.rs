@@ -115,7 +115,7 @@ impl Decoder {
         }
     }
 
-    /// A field with a literal value (RFC 7541 section 6.2). The index of its name has `prefix` bits.
+    /// Decodes a field with a literal value (RFC 7541 section 6.2). The index of its name has `prefix` bits.
     fn literal(
         &mut self,
         input: &mut Input<'_>,
