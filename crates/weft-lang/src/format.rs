@@ -188,6 +188,7 @@ impl Pieces<'_> {
         inline
     }
 
+    /// Whether there is a comment between two tokens.
     fn has_comment(&self, first: usize, last: usize) -> bool {
         let comments = &self.layout.comments;
         let next = comments.partition_point(|comment| comment.n_tokens_before as usize <= first);

@@ -223,12 +223,14 @@ impl Lexer<'_> {
         Span::new(self.file, self.at as u32, end as u32)
     }
 
+    /// Adds a token that ends at `end`.
     fn push(&mut self, kind: TokenKind, end: usize) {
         let broken = std::mem::take(&mut self.breaks_next);
         self.out.tokens.push(Token { kind, broken, span: self.span(end) });
         self.at = end;
     }
 
+    /// Adds a token that is already reported as wrong.
     fn push_broken(&mut self, kind: TokenKind, end: usize, diagnostic: Diagnostic) {
         self.report(diagnostic);
         self.breaks_next = false;
@@ -240,6 +242,7 @@ impl Lexer<'_> {
         self.push(kind, self.at + n_bytes);
     }
 
+    /// Adds a diagnostic, up to [`DIAGNOSTICS_MAX`].
     fn report(&mut self, diagnostic: Diagnostic) {
         if self.out.diagnostics.len() < DIAGNOSTICS_MAX {
             self.out.diagnostics.push(diagnostic);
@@ -251,6 +254,7 @@ impl Lexer<'_> {
         from + self.bytes[from..].iter().take_while(|byte| is_word(byte)).count()
     }
 
+    /// Returns the position of the end of the line.
     fn end_of_line(&self) -> usize {
         let rest = &self.bytes[self.at..];
         let n_bytes = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -288,6 +292,7 @@ impl Lexer<'_> {
         }
     }
 
+    /// Adds a comment that ends at `end`.
     fn comment(&mut self, end: usize, is_block: bool) {
         let n_tokens_before = self.out.tokens.len() as u32;
         self.out.comments.push(Comment { span: self.span(end), is_block, n_tokens_before });

@@ -367,6 +367,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses the rest of `IMPORT 'path';`.
     fn import(&mut self, start: Span) -> Parsed<Item> {
         let path = self.string("the path of a file, in quotes")?;
         self.semicolon()?;
@@ -390,6 +391,7 @@ impl Parser<'_> {
         Ok(Item::Drop(DropItem { kind: *kind, name, span: self.span_from(start) }))
     }
 
+    /// Parses the rest of an INSERT of rows at top level.
     fn insert_rows(&mut self, start: Span) -> Parsed<Item> {
         let rows = self.inserted()?;
         self.semicolon()?;

@@ -324,12 +324,14 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
+/// Returns the number of days from 1970-01-01 to a date.
 fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
     let years: i64 = (1970..year).map(|year| 365 + i64::from(is_leap(year))).sum();
     let months: i64 = (1..month).map(|month| days_in_month(year, month)).sum();
     years + months + day - 1
 }
 
+/// Returns the bytes of an address.
 fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),

@@ -205,7 +205,7 @@ pub(super) fn writes_capture(port: &Port) -> bool {
 
 /// `WHEN` of a chain on frames: a generated element that drops all other frames.
 fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
-    alone_on_frames(cx, &ast.name.name, when.span, |scope| {
+    standalone_frame_element(cx, &ast.name.name, when.span, |scope| {
         let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
         let query = Query { joins: Vec::new(), filter: Some(scope.condition(when)?) };
         Some(StmtKind::Guard { query, set: Vec::new(), otherwise })
@@ -213,7 +213,7 @@ fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(
 }
 
 /// Generates an element with a single statement in ON PACKET; it is not a stage of a chain.
-pub(super) fn alone_on_frames(
+pub(super) fn standalone_frame_element(
     cx: &mut Cx<'_>,
     name: &str,
     span: Span,
@@ -498,6 +498,7 @@ struct StageNames<'a> {
 }
 
 impl<'a> StageNames<'a> {
+    /// Collects the names of a chain's stages.
     fn of(ast: &'a ast::Chain) -> Self {
         let all = options::chain_paths(ast).flat_map(options::stages);
         let taken = all.map(|stage| options::name_of(stage).to_owned()).collect();
@@ -659,7 +660,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             continue;
         }
         if let Some(ty) = &param.function {
-            values[at] = native::given(cx, &assign.value, ty, &param.name);
+            values[at] = native::function_argument(cx, &assign.value, ty, &param.name);
             ok &= values[at].is_some();
             continue;
         }

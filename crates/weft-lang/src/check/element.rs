@@ -148,7 +148,7 @@ fn function_param(cx: &mut Cx<'_>, param: &ast::Param, function: &ast::FunctionT
     let name = param.name.name.clone();
     let ty = native::function_type(cx, function);
     let default = match (&ty, &param.default) {
-        (Some(ty), Some(default)) => native::given(cx, default, ty, &name),
+        (Some(ty), Some(default)) => native::function_argument(cx, default, ty, &name),
         _ => None,
     };
     if ty.is_none() || param.default.is_some() && default.is_none() {
@@ -475,11 +475,12 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             checked.every.push(interval);
         }
         let old = match &handler.event {
-            Event::Timeout(name) | Event::Evict(name) => match left(cx, checked, shared, kind, name, handler)
-            {
-                Some(table) => Some(table),
-                None => continue,
-            },
+            Event::Timeout(name) | Event::Evict(name) => {
+                match removal_table(cx, checked, shared, kind, name, handler) {
+                    Some(table) => Some(table),
+                    None => continue,
+                }
+            }
             _ => None,
         };
         let (done, frames) = self::handler(cx, checked, shared, (kind, old), handler, n_rand);
@@ -517,7 +518,7 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
 
 /// Finds the table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a
 /// second handler.
-fn left(
+fn removal_table(
     cx: &mut Cx<'_>,
     checked: &Checked,
     shared: &[Table],

@@ -156,6 +156,7 @@ impl Scope<'_, '_> {
         Some(wrap_operand(ExprKind::Not, operand, Type::Bool, span))
     }
 
+    /// Checks `CAST(e AS type)`.
     fn explicit_cast(&mut self, operand: &ast::Expr, ty: &ast::TypeExpr, span: Span) -> Option<Expr> {
         let to = self.cx.type_expr(ty)?;
         let operand = self.expr(operand, Some(to))?;
@@ -691,6 +692,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks two expressions as values of one type.
     fn pair(&mut self, left: &ast::Expr, right: &ast::Expr, want: Option<Type>) -> Option<(Expr, Expr)> {
         let pair = self.unify(&[left, right], want)?;
         let [left, right] = <[Expr; 2]>::try_from(pair).ok()?;

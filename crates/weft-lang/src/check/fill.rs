@@ -388,6 +388,7 @@ fn values(
     }
 }
 
+/// Reports a row that violates a CHECK.
 fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &Check, row: Span) {
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, breaks(table, check, values))
         .at(row, "this row")

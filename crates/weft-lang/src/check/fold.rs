@@ -277,6 +277,7 @@ fn is_in_net(address: &[u8], net: &[u8]) -> bool {
     net[..whole] == address[..whole] && is_same_rest
 }
 
+/// Returns an integer result, or the overflow of its type.
 fn in_type(n: Option<i128>, expr: &Expr) -> Result<Value, FoldError> {
     // Intervals and timestamps are signed 64-bit numbers.
     let ty = if types::is_integer(expr.ty) { expr.ty } else { Type::Int(64) };
@@ -292,6 +293,7 @@ fn as_integer((expr, value): &(&Expr, Value)) -> i128 {
     }
 }
 
+/// Returns a number as a float.
 fn as_float(side: &(&Expr, Value)) -> f64 {
     match side.1 {
         Value::Float(x) => x,

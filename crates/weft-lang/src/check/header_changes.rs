@@ -72,12 +72,14 @@ impl Scope<'_, '_> {
         Some(StmtKind::Pop { layer: found, how })
     }
 
+    /// Checks CUT.
     pub(super) fn cut(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
         self.check_action(&[HandlerKind::Request], "CUT", span)?;
         let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
         Some(StmtKind::Cut { bytes })
     }
 
+    /// Checks FRAGMENT.
     pub(super) fn fragment(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
         self.check_action(&[HandlerKind::Request], "FRAGMENT", span)?;
         let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
@@ -303,6 +305,7 @@ impl StaleReadCheck<'_, '_> {
         is_open
     }
 
+    /// Checks the body of a SCAN.
     fn scan(&mut self, body: &[Stmt]) {
         let is_inner = core::mem::replace(&mut self.in_scan, true);
         self.stmts(body);

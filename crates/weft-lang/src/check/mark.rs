@@ -31,6 +31,7 @@ pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
 }
 
 impl Scope<'_, '_> {
+    /// Checks MARK and its fields.
     pub(super) fn mark(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
         self.check_mark(span)?;
         let values: Vec<Option<(Mark, Expr)>> =

@@ -111,6 +111,7 @@ fn is_taken(name: &str) -> bool {
         || functions::AGGREGATES.contains(&lower.as_str())
 }
 
+/// Resolves the type of a function.
 pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<FunctionType> {
     let params: Vec<Option<Type>> = ast.params.iter().map(|param| cx.type_expr(param)).collect();
     let returns = cx.type_expr(&ast.returns)?;
@@ -155,6 +156,7 @@ fn accepts(param: Param, ty: Type) -> bool {
     }
 }
 
+/// Reads the options of a native function.
 fn options(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Vec<Setting> {
     let known: Vec<(&'static str, Type)> =
         info.options.iter().map(|option| (option.name, option.ty)).collect();
@@ -257,7 +259,12 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
 // ---- function parameters -----------------------------------------------------------------------------------------
 
 /// Finds the function that an argument or a default names, as the value of a parameter of this type.
-pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &str) -> Option<Value> {
+pub(super) fn function_argument(
+    cx: &mut Cx<'_>,
+    ast: &ast::Expr,
+    ty: &FunctionType,
+    name: &str,
+) -> Option<Value> {
     let named = match &ast.kind {
         Ast::Path(path) => path.as_ident(),
         _ => None,

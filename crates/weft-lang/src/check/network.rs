@@ -195,7 +195,7 @@ fn is_flow(by: &ast::Expr) -> bool {
 
 /// `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
-    let element = super::chain::alone_on_frames(cx, name, by.span, |scope| {
+    let element = super::chain::standalone_frame_element(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {

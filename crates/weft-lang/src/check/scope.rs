@@ -225,6 +225,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         all.any(|table| table.name == name)
     }
 
+    /// Returns the declaration of a table.
     pub(super) fn table(&self, table: TableRef) -> &'a Table {
         match table {
             TableRef::Own(index) => &self.element.tables[index],
@@ -425,6 +426,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         self.element.columns.iter().position(|column| column.name == name && column.direction == direction)
     }
 
+    /// Reads a column of the element.
     fn element_column(&mut self, at: usize, span: Span) -> Option<Expr> {
         let column = &self.element.columns[at];
         let known = !self.cx.is_broken(column.span);

@@ -313,6 +313,7 @@ impl Scope<'_, '_> {
         self.no_write(path.span, "not a column, CALL column or VAR", "SET can change those, and headers")
     }
 
+    /// Reports a target that cannot be set here.
     fn no_write<T>(&mut self, span: Span, label: &str, help: &str) -> Option<T> {
         let message = format!("this cannot be set in {}", self.words());
         let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
@@ -1196,6 +1197,7 @@ impl Scope<'_, '_> {
     }
 }
 
+/// Checks an optional condition.
 fn scope_filter(scope: &mut Scope<'_, '_>, filter: Option<&ast::Expr>) -> Option<Option<Expr>> {
     match filter {
         Some(filter) => scope.condition(filter).map(Some),

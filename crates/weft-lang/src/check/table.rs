@@ -148,6 +148,7 @@ pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t Check> {
     first_broken(&table.checks, row)
 }
 
+/// Finds the first violated CHECK.
 fn first_broken<'c>(checks: &'c [Check], values: &[Value]) -> Option<&'c Check> {
     let breaks = |check: &&Check| {
         !matches!(fold::fold_at(&check.condition, values, Time(0)), Ok(Value::Bool(true) | Value::Null))

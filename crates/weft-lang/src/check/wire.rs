@@ -446,6 +446,7 @@ fn n_choices(choice: &PayloadChoice) -> usize {
     }
 }
 
+/// Builds the AND of an optional condition and another.
 fn and(first: Option<Expr>, second: Expr) -> Expr {
     match first {
         Some(first) => expr::binary(BinaryOp::And, first, second),
@@ -490,6 +491,7 @@ fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     all.pop().unwrap_or(Expr::Int(0))
 }
 
+/// Builds the test that an expression has one of these values.
 fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
     match values.as_slice() {
         [value] => expr::binary(BinaryOp::Eq, on.clone(), Expr::Int(*value)),
@@ -823,6 +825,7 @@ fn common(a: Type, b: Type) -> Option<Type> {
     }
 }
 
+/// Reports a union column that the members do not share.
 fn union_misfit(cx: &mut Cx<'_>, ast: &ast::UnionColumn, span: Span, label: &str, help: &str) {
     let message = format!("the members have no common column `{}`", ast.name.name);
     let diagnostic = Diagnostic::error(code::UNION_COLUMN, message).at(span, label).with_help(help);

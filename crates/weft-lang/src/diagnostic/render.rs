@@ -179,6 +179,7 @@ impl Renderer<'_> {
     }
 }
 
+/// Returns the colour of a severity.
 fn severity_colour(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => YELLOW,

@@ -385,6 +385,7 @@ impl Completer<'_> {
         self.add("trailer", CandidateKind::Value, "trailer['name'] TEXT?", "A trailer of the response.");
     }
 
+    /// Offers the gRPC statuses.
     fn statuses(&mut self) {
         for status in Status::ALL {
             self.add(status.name(), CandidateKind::Value, &format!("gRPC status {}", status.code()), "");
@@ -651,6 +652,7 @@ impl Completer<'_> {
 
     // ---- adding ------------------------------------------------------------------------------------------------
 
+    /// Offers the top-level names of these kinds.
     fn top(&mut self, is_meant: impl Fn(SymbolKind) -> bool) {
         let names = self.program.index.members_of(None).filter(|(_, symbol)| is_meant(symbol.kind));
         for id in names.map(|(id, _)| id).collect::<Vec<_>>() {

@@ -406,6 +406,7 @@ impl Indexer {
         }
     }
 
+    /// Declares a table and its columns.
     fn declare_table(&mut self, table: &Table, owner: Option<SymbolId>) {
         let id = Some(self.add(SymbolKind::Table, &table.name, table.span, owner));
         for column in &table.columns {
@@ -925,6 +926,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a guard.
     fn guard(&mut self, guard: &Guard) {
         self.select(&guard.select);
         if let Some(otherwise) = &guard.otherwise {
@@ -1123,6 +1125,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in an assignment target.
     fn place(&mut self, place: &AssignTarget) {
         match place {
             AssignTarget::Path(path) => drop(self.path(path)),

@@ -76,6 +76,7 @@ impl Parser<'_> {
         Ok(ChainOn::Edge { from, to, method, span: self.span_from(start) })
     }
 
+    /// Parses stages and the `;` after them.
     fn stages_to_semicolon(&mut self) -> Parsed<Vec<StageNode>> {
         let stages = self.stages()?;
         self.semicolon()?;
@@ -134,6 +135,7 @@ impl Parser<'_> {
         Ok(StageArg::Param(crate::ast::Assign { name, value, span }))
     }
 
+    /// Parses `AT CLIENT` or `AT SERVER`, if present.
     fn optional_side(&mut self) -> Parsed<Option<SideClause>> {
         let Some(start) = self.eat_keyword("AT") else { return Ok(None) };
         let side = self.choice(&[("CLIENT", Side::Client), ("SERVER", Side::Server)])?;
@@ -218,12 +220,14 @@ impl Parser<'_> {
         Ok(ChainOptionKind::FailOpen)
     }
 
+    /// Parses the rest of `ORDER a BEFORE b`.
     fn order(&mut self) -> Parsed<ChainOptionKind> {
         let first = self.ident("an instance")?;
         self.keyword("BEFORE")?;
         Ok(ChainOptionKind::Order { first, second: self.ident("an instance")? })
     }
 
+    /// Parses the rest of `PRIORITY a > b`.
     fn priority(&mut self) -> Parsed<ChainOptionKind> {
         let higher = self.ident("an instance")?;
         self.expect(TokenKind::Gt, "`>`")?;
@@ -242,6 +246,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::Position { instance, is_last })
     }
 
+    /// Parses the rest of `ON FAILURE OF a BYPASS`.
     fn on_failure(&mut self) -> Parsed<ChainOptionKind> {
         self.keywords(&["FAILURE", "OF"])?;
         let instance = self.ident("an instance")?;
@@ -249,6 +254,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::BypassOnFailure { instance })
     }
 
+    /// Parses a branch: `instance.edge -> element -> element`.
     fn branch(&mut self) -> Parsed<ChainOptionKind> {
         self.form = "instance.edge -> element -> element;";
         let from = self.path("an instance")?;

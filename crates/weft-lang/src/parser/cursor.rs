@@ -205,6 +205,7 @@ impl<'a> Parser<'a> {
         self.text[before.span.end as usize..self.token().span.start as usize].contains('\n')
     }
 
+    /// Returns the span of the token before the current one.
     pub(super) fn previous_span(&self) -> Span {
         match self.at.checked_sub(1) {
             Some(index) => self.tokens[index].span,
@@ -285,6 +286,7 @@ impl<'a> Parser<'a> {
         if self.at(kind) { Ok(self.bump().span) } else { Err(self.expected(what)) }
     }
 
+    /// Consumes a required keyword.
     pub(super) fn keyword(&mut self, keyword: &'static str) -> Parsed<Span> {
         match self.eat_keyword(keyword) {
             Some(span) => Ok(span),
@@ -558,12 +560,14 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Moves to the end of the file, after too many faults.
     fn give_up(&mut self) {
         self.reached_limit = true;
         self.at = self.tokens.len() - 1;
         self.tried.clear();
     }
 
+    /// Consumes a word as a name, even if it is reserved.
     fn any_word(&mut self) -> Ident {
         let token = self.bump();
         let text = self.slice(token.span);

@@ -65,6 +65,7 @@ impl Parser<'_> {
         Ok(Item::Group(Group { or_replace, name, members, choice, span }))
     }
 
+    /// Parses a port of a group, and its weight.
     fn group_member(&mut self) -> Parsed<(Ident, Option<Expr>)> {
         let port = self.ident("a port")?;
         let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
@@ -83,6 +84,7 @@ impl Parser<'_> {
         Ok(Item::Cluster(Cluster { or_replace: create.or_replace, name, endpoints, balance, options, span }))
     }
 
+    /// Parses an endpoint of a cluster, and its weight.
     fn endpoint(&mut self) -> Parsed<(StrLit, Option<Expr>)> {
         let endpoint = self.string("an endpoint, in quotes")?;
         let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };

@@ -153,6 +153,7 @@ impl Parser<'_> {
         Ok(Param { name, ty, function: None, default, span })
     }
 
+    /// Whether the current token ends the body of an element or queue.
     pub(super) fn ends_body(&self) -> bool {
         self.at_eof()
             || self.peek_keyword(0, "CREATE")
@@ -223,6 +224,7 @@ impl Parser<'_> {
         Ok(&DECLS[DECLS.iter().position(|row| row.keyword == meant).unwrap_or(0)])
     }
 
+    /// Parses a VAR.
     fn var(&mut self, start: Span) -> Parsed<Decl> {
         let Param { name, ty, default, .. } = self.param()?;
         let merge = self.optional_merge()?;
@@ -230,6 +232,7 @@ impl Parser<'_> {
         Ok(Decl::Var(Var { name, ty, initial: default, merge, span: self.span_from(start) }))
     }
 
+    /// Parses CALL with its columns.
     fn call_row(&mut self, start: Span) -> Parsed<Decl> {
         let columns = self.paren_list(Self::param)?;
         self.semicolon()?;
@@ -259,6 +262,7 @@ impl Parser<'_> {
         Ok(Decl::Sink(Sink { name, columns, target, format, span: self.span_from(start) }))
     }
 
+    /// Parses FORMAT, if present.
     fn optional_sink_format(&mut self) -> Parsed<Option<SinkFormatClause>> {
         let Some(start) = self.eat_keyword("FORMAT") else { return Ok(None) };
         let format = self.choice(&[("JSON", SinkFormat::Json), ("TEXT", SinkFormat::Text)])?;
@@ -295,6 +299,7 @@ impl Parser<'_> {
         Ok(Decl::Sketch(Sketch { name, key, sum, top, decay, error_percent, span: self.span_from(start) }))
     }
 
+    /// Parses an EDGE.
     fn edge(&mut self, start: Span) -> Parsed<Decl> {
         let name = self.ident("a name for the edge")?;
         self.semicolon()?;
@@ -359,6 +364,7 @@ impl Parser<'_> {
         self.fail(diagnostic);
     }
 
+    /// Parses the signal of an event, and its fields.
     fn signal_event(&mut self) -> Parsed<Event> {
         let name = self.ident("a signal")?;
         let fields = self.optional_fields()?;

@@ -68,6 +68,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 impl Infix {
+    /// Returns the binding strength of the operator.
     fn strength(self) -> u8 {
         match self {
             Self::Binary(op) => op_strength(op),
@@ -236,6 +237,7 @@ impl Parser<'_> {
         Ok(ExprKind::Between { operand, low, high, negated })
     }
 
+    /// Parses the rest of `x LIKE pattern`.
     fn rest_of_like(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
         self.bump_keyword();
         let pattern = Box::new(self.expr_above(strength::COMPARE)?);
@@ -394,6 +396,7 @@ impl Parser<'_> {
         Ok(inner)
     }
 
+    /// Parses `-x`.
     fn negation(&mut self) -> Parsed<Expr> {
         let start = self.bump().span;
         self.layout.tight(self.index());
@@ -401,6 +404,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Unary { op: UnaryOp::Neg, operand }, span: self.span_from(start) })
     }
 
+    /// Parses `NOT x`.
     fn not(&mut self) -> Parsed<Expr> {
         let start = self.bump_keyword();
         let operand = Box::new(self.expr_above(strength::NOT)?);
@@ -474,6 +478,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::List(Box::new(look)), span: self.span_from(start) })
     }
 
+    /// Parses `MAX n`, if present.
     fn optional_bound(&mut self) -> Parsed<Option<Expr>> {
         if self.eat_keyword("MAX").is_none() {
             return Ok(None);

@@ -195,12 +195,14 @@ impl Parser<'_> {
         Ok(PolicyKind::Hedge(HedgePolicy { after, up_to, when, budget }))
     }
 
+    /// Parses PACE.
     fn pace(&mut self) -> Parsed<PolicyKind> {
         self.keyword("TO")?;
         let per_second = self.per_second()?;
         self.rest_of_rate(per_second, None).map(PolicyKind::Pace)
     }
 
+    /// Parses RATE.
     fn rate(&mut self) -> Parsed<PolicyKind> {
         let per_second = self.per_second()?;
         let burst = self.optional("BURST", Self::amount)?;
@@ -216,6 +218,7 @@ impl Parser<'_> {
         Ok(RatePolicy { per_second, burst, key, queue, wait, keys })
     }
 
+    /// Parses ORDER PER.
     fn order_per(&mut self) -> Parsed<PolicyKind> {
         self.keyword("PER")?;
         let key = self.keys()?;

@@ -196,6 +196,7 @@ impl Parser<'_> {
         (row.read)(self, start)
     }
 
+    /// Parses a variable of a queue or of its partitions.
     fn queue_var(&mut self, start: Span, per_partition: bool) -> Parsed<QueueDecl> {
         let var = self.param()?;
         self.semicolon()?;
@@ -350,6 +351,7 @@ impl Parser<'_> {
         Some(self.read_queue_verdict(row))
     }
 
+    /// Parses the verdict of this row, whose keyword is the current token.
     fn read_queue_verdict(&mut self, row: &Row<ReadVerdict>) -> Parsed<StmtKind> {
         self.bump_keyword();
         self.form = row.form;

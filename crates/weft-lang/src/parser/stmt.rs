@@ -153,6 +153,7 @@ impl Parser<'_> {
         self.eat(TokenKind::Semicolon);
     }
 
+    /// Parses a statement with its `;`.
     fn stmt(&mut self) -> Parsed<Stmt> {
         let start = self.token().span;
         let kind = self.stmt_kind()?;
@@ -292,6 +293,7 @@ impl Parser<'_> {
         Ok(StmtKind::Let { name, ty, value: self.expr()? })
     }
 
+    /// Parses a SET after its keyword.
     fn set_stmt(&mut self) -> Parsed<StmtKind> {
         let target = self.place()?;
         self.equals()?;
@@ -556,6 +558,7 @@ impl Parser<'_> {
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
     }
 
+    /// Parses the alias of a joined table.
     fn join_alias(&mut self) -> Parsed<Ident> {
         let is_name = self.word().is_some_and(|word| !super::cursor::is_reserved(word))
             || self.at(TokenKind::QuotedWord);
@@ -596,6 +599,7 @@ impl Parser<'_> {
         Ok(StmtKind::Insert(Insert { into, columns, source }))
     }
 
+    /// Parses a REPLY after its keyword.
     fn reply(&mut self) -> Parsed<VerdictKind> {
         if self.eat_keyword("PAYLOAD").is_some() {
             return Ok(VerdictKind::ReplyPayload { bytes: self.expr()? });
@@ -682,6 +686,7 @@ impl Parser<'_> {
 
     // ---- actions ----
 
+    /// Parses an ADD after its keyword.
     fn add(&mut self) -> Parsed<StmtKind> {
         let target = self.ident("a variable or a sketch")?;
         let amount = if self.eat(TokenKind::Comma) { Some(self.expr()?) } else { None };
@@ -707,6 +712,7 @@ impl Parser<'_> {
         Ok(StmtKind::Signal { name, args })
     }
 
+    /// Parses a MESSAGE after its keyword.
     fn message(&mut self) -> Parsed<StmtKind> {
         // The target is a name, so the parenthesis after it is not a call.
         let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("a destination")?) } else { None };
@@ -743,6 +749,7 @@ impl Parser<'_> {
         Ok(Pushed { protocol, fields, span })
     }
 
+    /// Parses a POP after its keyword.
     fn pop(&mut self) -> Parsed<StmtKind> {
         let to = self.eat_keyword("TO").is_some();
         let is_named = to || matches!(self.token().kind, TokenKind::Word | TokenKind::QuotedWord);

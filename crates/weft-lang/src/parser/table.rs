@@ -20,6 +20,7 @@ enum ColumnOrKey {
 }
 
 impl Parser<'_> {
+    /// Parses a shared table, after `CREATE TABLE`.
     pub(super) fn table_item(&mut self, create: Create) -> Parsed<Item> {
         let mut table = self.table(create.start)?;
         table.or_replace = create.or_replace;
@@ -95,6 +96,7 @@ impl Parser<'_> {
         Ok(ColumnOrKey::Column(Column { name, ty, primary_key, default, merge, span }))
     }
 
+    /// Parses MERGE, if present.
     pub(super) fn optional_merge(&mut self) -> Parsed<Option<MergeClause>> {
         let Some(start) = self.eat_keyword("MERGE") else { return Ok(None) };
         let merge = self.choice(&[("SUM", Merge::Sum), ("MAX", Merge::Max), ("MIN", Merge::Min)])?;
@@ -153,6 +155,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Reports a TTL that counts neither accesses nor inserts.
     fn no_such_age(&mut self) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "an age counts `ON ACCESS` or `ON INSERT`")
             .at(self.token().span, "neither of the two")
@@ -160,6 +163,7 @@ impl Parser<'_> {
         self.fail(diagnostic)
     }
 
+    /// Reports an EVICT that does not follow MAX.
     fn misplaced_evict(&mut self) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` must follow `MAX n ROWS`")
             .at(self.token().span, "another clause comes before it")
@@ -167,6 +171,7 @@ impl Parser<'_> {
         self.fail(diagnostic)
     }
 
+    /// Parses EVICT, if present.
     fn optional_evict(&mut self) -> Parsed<Option<EvictClause>> {
         let Some(start) = self.eat_keyword("EVICT") else { return Ok(None) };
         let evict =
@@ -191,6 +196,7 @@ impl Parser<'_> {
         })
     }
 
+    /// Reports a clause that is written twice.
     pub(super) fn repeated(&mut self, clause: &str, span: Span) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::REPEATED_CLAUSE, format!("`{clause}` is written twice"))
             .at(span, "again here")

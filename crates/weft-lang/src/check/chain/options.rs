@@ -231,6 +231,7 @@ impl Options<'_, '_> {
         }
     }
 
+    /// Applies PRIORITY to two stages.
     fn priority(&mut self, higher: &Ident, lower: &Ident) {
         let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
         if let (Some(a), Some(b)) = (a.instance, b.instance) {

@@ -190,6 +190,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks PACE.
     fn pace(&mut self, ast: &ast::RatePolicy) -> Option<Rate> {
         let per_second = self.per_second("PACE TO", &ast.per_second);
         let waiting_max = self.count_or("PACE QUEUE", ast.queue.as_ref(), 1..=WAITING_MAX, WAITING_DEFAULT);
@@ -265,6 +266,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks ORDER PER.
     fn order(&mut self, queue: Option<&ast::Expr>, keys: Option<&ast::Expr>) -> Option<Order> {
         let key = self.next_key();
         let waiting_max = self.count_or("ORDER QUEUE", queue, 1..=WAITING_MAX, WAITING_DEFAULT);
@@ -298,6 +300,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks RATIO of a CIRCUIT.
     fn ratio(&mut self, clause: &ast::RatioClause) -> Option<ErrorRatio> {
         let percent = self.percent("CIRCUIT RATIO", &clause.percent);
         let calls_min = self.count("CIRCUIT RATIO OF", &clause.calls, 1..=COUNT_MAX);
@@ -496,6 +499,7 @@ impl PolicyReader<'_, '_> {
         ast.map_or(Some(default), |ast| self.percent(what, ast))
     }
 
+    /// Computes a rate per second within limits.
     fn per_second(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<f64>> {
         let is_good = |rate| (RATE_PER_SECOND_MIN..=RATE_PER_SECOND_MAX).contains(&rate);
         let limits = format!("{RATE_PER_SECOND_MIN:e} to {RATE_PER_SECOND_MAX:e} PER SECOND");
@@ -634,6 +638,7 @@ fn within<T>(clause: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
+/// Whether an expression reads a parameter.
 fn reads_params(expr: &Expr) -> bool {
     let mut found = false;
     each_expr(expr, &mut |part| found |= matches!(part.kind, ExprKind::Param(_)));

@@ -929,6 +929,7 @@ impl Checker<'_, '_> {
         })
     }
 
+    /// Reports an argument of `partitions` by which partitions are not counted.
     fn not_counted<R>(&mut self, span: Span) -> Option<R> {
         let message = "partitions are counted by a packet field";
         let help = "write `partitions(p.src)`; `p.dst`, `p.class` and header fields are allowed too";
@@ -995,6 +996,7 @@ fn is_plain_number(ast: &ast::Expr) -> bool {
     }
 }
 
+/// Formats a type with its article.
 fn a_type(ty: T) -> String {
     match ty {
         T::Number => ty.name().to_owned(),

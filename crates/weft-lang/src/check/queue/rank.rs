@@ -607,6 +607,7 @@ fn of_header(header: &QueueHeader) -> Range {
     }
 }
 
+/// Returns the number of partitions of a level.
 fn n_partitions(level: &QueueLevel) -> i64 {
     level.partitions.as_ref().map_or(1, |(partitions, _)| match partitions {
         QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n } => i64::from(*n),

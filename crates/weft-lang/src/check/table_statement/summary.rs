@@ -85,6 +85,7 @@ impl QueriedTable<'_, '_> {
         }
     }
 
+    /// Returns the name of a result column without an alias.
     fn name_of(&self, value: &ast::Expr) -> String {
         match &value.kind {
             ast::ExprKind::Call { star: Some(_), .. } => "count".to_owned(),

@@ -95,6 +95,7 @@ impl Cases<'_> {
         self.within(e, set, truth)
     }
 
+    /// Returns the cases in which an expression's value is in the intervals, or outside of them.
     fn within(&self, e: &Expr, set: Intervals, truth: bool) -> Vec<Case> {
         let set = if truth { set } else { without(&set) };
         let set = common(&set, &[(0, (self.most)(e))]);

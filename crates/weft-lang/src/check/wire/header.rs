@@ -187,6 +187,7 @@ impl<'a> Builder<'_, '_, 'a> {
         self.cx.report(diagnostic.with_help(help));
     }
 
+    /// Checks a condition that reads the fields so far.
     fn condition(&mut self, ast: &ast::Expr, repeat: Option<usize>, purpose: Purpose) -> Option<Expr> {
         let at = ExprContext { purpose, n_before: self.header.infos.len(), repeat };
         let condition = expr::condition(self.cx, &self.header, at, ast);
@@ -273,6 +274,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some((Item::Repeat { name: name.name.clone(), field, items, until, max, line }, size))
     }
 
+    /// Reports a field whose name is already used.
     fn report_duplicate_name(&mut self, name: &Ident) {
         if let Some(first) = self.header.protocol.field(&name.name) {
             let first = self.header.infos[usize::from(first.0)].span;
