@@ -72,6 +72,7 @@ impl Domain {
         self.is_present = self.is_present.or(other.is_present);
     }
 
+    /// Returns the intersection of two domains.
     fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.narrow(other);

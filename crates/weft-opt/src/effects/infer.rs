@@ -102,7 +102,7 @@ impl Walk<'_> {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
             Op::SetInput(id, _) | Op::ClearInput(id) => {
-                let given = self.given(at, inst);
+                let given = self.sources_of(at, inst);
                 let write = self.effects.writes.entry(id).or_default();
                 write.lines.insert(line);
                 write.given.extend(given);
@@ -201,7 +201,7 @@ impl Walk<'_> {
 
     /// Records a write by an instruction of block `at`.
     fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
-        let (given, only) = (self.given(at, inst), self.conditions[at].clone());
+        let (given, only) = (self.sources_of(at, inst), self.conditions[at].clone());
         let used = self.use_of(cell, row);
         used.writes.insert(inst.line);
         used.given.extend(given);
@@ -210,7 +210,7 @@ impl Walk<'_> {
     }
 
     /// The sources of an instruction's operands in block `at`, and of whether it runs.
-    fn given(&self, at: usize, inst: &Inst) -> Sources {
+    fn sources_of(&self, at: usize, inst: &Inst) -> Sources {
         let deciding = self.provenance.of_conditions(self.flow.deciding(at).as_deref());
         deciding.into_iter().chain(self.provenance.of_all(&inst.op.operands())).collect()
     }
@@ -303,6 +303,7 @@ impl Walk<'_> {
         });
     }
 
+    /// Returns the status of an ABORT, if it is constant.
     fn status(&self, status: StatusOperand) -> Option<Status> {
         match status {
             StatusOperand::Known(status) => Some(status),

@@ -56,6 +56,7 @@ impl<'f> KnownValues<'f> {
         self.constants[value.0 as usize]
     }
 
+    /// Returns the value of a float, if known.
     fn float(&self, value: Value) -> Option<f64> {
         match self.constant(value)? {
             Constant::Float(x) => Some(x),
@@ -63,6 +64,7 @@ impl<'f> KnownValues<'f> {
         }
     }
 
+    /// Returns the value of an integer, if known.
     fn int(&self, value: Value) -> Option<i64> {
         match self.constant(value)? {
             Constant::Int(n) => Some(n),

@@ -124,6 +124,7 @@ struct RepeatCheck<'p> {
 }
 
 impl RepeatCheck<'_> {
+    /// Records a finding, unless it has no lines.
     fn report(&mut self, kind: u8, why: String, lines: &SourceLines) {
         if !lines.is_empty() {
             self.findings.entry((kind, why)).or_default().extend(lines);

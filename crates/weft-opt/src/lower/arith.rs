@@ -103,6 +103,7 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::Overflow)
     }
 
+    /// Emits the DivideByZero fault of a divisor.
     pub(super) fn zero_divisor(&mut self, b: Value) -> Option<RaisedFault> {
         let zero = self.b.int(0);
         let is = self.b.int_compare(IntCmp::Eq, b, zero);

@@ -96,6 +96,7 @@ impl Builder {
         self.at.is_some()
     }
 
+    /// Creates a block without opening it.
     pub(super) fn block(&mut self) -> BlockId {
         self.steps += size::BLOCK_STEPS;
         self.function.blocks.push(Block::default());
@@ -109,6 +110,7 @@ impl Builder {
         block
     }
 
+    /// Adds a parameter to a block.
     pub(super) fn param(&mut self, block: BlockId, ty: Ty) -> Value {
         let value = self.value(ty);
         self.function.blocks[block.0 as usize].params.push(value);
@@ -125,6 +127,7 @@ impl Builder {
         self.at
     }
 
+    /// Ends the open block. Ignored if no block is open.
     pub(super) fn end(&mut self, end: Terminator) {
         if let Some(at) = self.at.take() {
             self.function.blocks[at.0 as usize].end = end;
@@ -208,6 +211,7 @@ impl Builder {
         self.scratch_used = true;
     }
 
+    /// Creates a value of this type.
     fn value(&mut self, ty: Ty) -> Value {
         self.function.types.push(ty);
         self.known.push(None);
@@ -266,6 +270,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_bool(&self, value: Value) -> Option<bool> {
         match &self.known[value.0 as usize] {
             Some(Constant::Bool(b)) => Some(*b),
@@ -273,6 +278,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_int(&self, value: Value) -> Option<i64> {
         match &self.known[value.0 as usize] {
             Some(Constant::Int(n)) => Some(*n),
@@ -280,6 +286,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_float(&self, value: Value) -> Option<f64> {
         match &self.known[value.0 as usize] {
             Some(Constant::Float(bits)) => Some(f64::from_bits(*bits)),
@@ -287,6 +294,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_bytes(&self, value: Value) -> Option<&[u8]> {
         match &self.known[value.0 as usize] {
             Some(Constant::Bytes(bytes)) => Some(bytes),
@@ -296,6 +304,7 @@ impl Builder {
 
     // ---- booleans ----
 
+    /// Emits NOT, unless the operand is known.
     pub(super) fn not(&mut self, a: Value) -> Value {
         match self.known_bool(a) {
             Some(b) => self.bool(!b),
@@ -385,6 +394,7 @@ impl Builder {
         self.get(Op::IntCompare(op, a, b), Ty::Bool)
     }
 
+    /// Emits a range test, unless the operand is known.
     pub(super) fn in_range(&mut self, a: Value, low: i64, high: i64) -> Value {
         match self.known_int(a) {
             Some(n) => self.bool((low..=high).contains(&n)),
@@ -428,6 +438,7 @@ impl Builder {
         }
     }
 
+    /// Emits the test whether a row exists, unless it is known to be missing.
     pub(super) fn is_row(&mut self, row: Value) -> Value {
         match self.known[row.0 as usize] {
             Some(Constant::NoRow) => self.bool(false),

@@ -73,6 +73,7 @@ impl Body<'_, '_> {
         (value, self.b.first(bad, leaves))
     }
 
+    /// Emits the conversion of a text to F64, with the fault for other texts.
     fn text_to_float(&mut self, text: Value) -> (Value, Option<RaisedFault>) {
         let is_number = self.b.get(Op::IsFloatText(text), Ty::Bool);
         let is = self.b.not(is_number);
@@ -225,6 +226,7 @@ impl Body<'_, '_> {
         self.b.get(op, Ty::Bool)
     }
 
+    /// Emits the conversion of nanoseconds to a float in larger units.
     fn in_units(&mut self, nanos: Value, per_unit: f64) -> Value {
         let nanos = self.b.get(Op::IntToFloat(Signed::Yes, nanos), Ty::Float);
         let per_unit = self.b.float(per_unit);
@@ -286,6 +288,7 @@ impl Body<'_, '_> {
         hash.unwrap_or_else(|| self.b.int(0))
     }
 
+    /// Emits `hash MOD n`, with a fault if `n` is less than 1.
     fn slot(&mut self, hash: Value, n: Value) -> (Value, Option<RaisedFault>) {
         let one = self.b.int(1);
         let is = self.b.int_compare(IntCmp::SLt, n, one);

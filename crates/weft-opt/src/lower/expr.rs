@@ -373,6 +373,7 @@ impl<'n> Body<'_, 'n> {
         )
     }
 
+    /// Emits AND or OR of two evaluated operands.
     fn connect(&mut self, left: Val, right: Val, connective: Connective) -> Val {
         match connective {
             Connective::And => self.b.logical_and(left, right),

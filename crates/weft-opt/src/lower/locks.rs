@@ -152,6 +152,7 @@ fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
     }
 }
 
+/// Returns the tables among the locked items.
 fn tables(held: &BTreeSet<LockedItem>) -> impl Iterator<Item = TableId> {
     held.iter().filter_map(|held| match held {
         LockedItem::Table(table) => Some(*table),

@@ -488,6 +488,7 @@ impl<'n> Lowering<'n> {
         self.sources.map_or(0, |sources| sources.file(span.file).position(span.start).line)
     }
 
+    /// Returns the declaration of a table that an element uses.
     fn table_decl(&self, scope: &Scope<'n>, table: TableRef) -> &'n hir::Table {
         match table {
             TableRef::Own(index) => &scope.element.tables[index],
@@ -495,6 +496,7 @@ impl<'n> Lowering<'n> {
         }
     }
 
+    /// Returns the id of a table that an element uses.
     fn table_id(&self, scope: &Scope<'n>, table: TableRef) -> TableId {
         match table {
             TableRef::Own(index) => scope.tables[index],
@@ -927,6 +929,7 @@ impl<'n> Lowering<'n> {
     }
 }
 
+/// Returns the diagnostic for a handler or chain with too many steps.
 fn too_long(what: &str, span: Span) -> Diagnostic {
     let message = format!("{what} takes more than {SEGMENT_STEPS_MAX} steps once it is compiled");
     Diagnostic::error(code::CHAIN_TOO_LARGE, message)

@@ -200,6 +200,7 @@ impl<'l> Lowering<'l> {
         }
     }
 
+    /// Lowers an expression as a handler that returns its value.
     fn give(mut self, expr: &QueueExpr) -> Handler {
         let value = self.expr(expr);
         self.steps.push(Step::Give(value));
@@ -211,6 +212,7 @@ impl<'l> Lowering<'l> {
         self.done()
     }
 
+    /// Removes unused steps, and returns the handler.
     fn done(mut self) -> Handler {
         let mut used = vec![false; self.types.len()];
         drop_unused(&mut self.steps, &mut used);
@@ -310,6 +312,7 @@ impl<'l> Lowering<'l> {
         self.steps.push(last);
     }
 
+    /// Appends a store. Later loads of the slot reuse the value.
     fn store(&mut self, slot: Slot, value: Value) {
         self.known.retain(|(op, _)| *op != Op::Load(slot));
         self.known.push((Op::Load(slot), value));
@@ -494,6 +497,7 @@ impl<'l> Lowering<'l> {
         self.emit(Op::FloatBinary(FloatOp::Mul, bits, scale))
     }
 
+    /// Returns the value of a slot, loaded on first use.
     fn load(&mut self, slot: Slot, ty: Ty) -> Value {
         if let Some((_, value)) = self.known.iter().find(|(op, _)| *op == Op::Load(slot)) {
             return *value;

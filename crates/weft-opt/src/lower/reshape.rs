@@ -565,6 +565,7 @@ impl Lowering<'_> {
         }
     }
 
+    /// Lists the names of protocols for a message.
     pub(super) fn protocol_names(&self, ids: &[ProtocolId]) -> String {
         let names: Vec<String> =
             ids.iter().map(|id| format!("`{}`", self.network.protocols[usize::from(id.0)].name)).collect();

@@ -424,6 +424,7 @@ impl Body<'_, '_> {
         self.b.or(less, before_nan)
     }
 
+    /// Emits the addition to a sum, with the fault of an integer overflow.
     fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         if Ty::of(ty) == Ty::Float {
             return (self.b.float_binary(FloatOp::Add, sum, value), None);
@@ -431,6 +432,7 @@ impl Body<'_, '_> {
         self.int_arith(ArithOp::Add, sum, value, ty)
     }
 
+    /// Emits the conversion of a number to a float.
     fn as_float(&mut self, value: Value, ty: Type) -> Value {
         match Ty::of(ty) {
             Ty::Float => value,

@@ -34,6 +34,7 @@ impl<'n> Mentions<'n> {
         self.columns.iter().filter(|(of, _)| *of == row).map(|(_, column)| *column).collect()
     }
 
+    /// Collects the mentions of statements.
     fn stmts(&mut self, stmts: &'n [Stmt], n_keys: &dyn Fn(TableRef) -> usize) {
         for stmt in stmts {
             self.stmt(stmt, n_keys);
@@ -138,6 +139,7 @@ impl<'n> Mentions<'n> {
         }
     }
 
+    /// Collects the call cell that an assignment sets.
     fn place(&mut self, place: &AssignTarget) {
         if let AssignTarget::Call(cell) = place {
             self.call_set.insert(*cell);

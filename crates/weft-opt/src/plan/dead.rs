@@ -80,6 +80,7 @@ fn reads_field(chain: &ChainProgram, function: &Function, input: InputId) -> boo
     })
 }
 
+/// Whether an input is a field of the message whose write may be left out at this level.
 fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     let column = &chain.request.inputs[usize::from(input.0)];
     // Setting bytes uses scratch, and `strict` promises which element runs out of it.

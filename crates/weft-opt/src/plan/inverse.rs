@@ -135,6 +135,7 @@ fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
     found.into_iter().filter_map(|(field, by)| Some((field, by?))).collect()
 }
 
+/// Returns the native function that a value applies to a field's old value; None for every other value.
 fn function_of(made: &BTreeMap<Value, &Op>, value: Value, field: InputId) -> Option<NativeId> {
     let Some(Op::Native(function, args)) = made.get(&value) else { return None };
     let [arg] = args.as_slice() else { return None };
@@ -156,6 +157,7 @@ fn inputs(chain: &ChainProgram, side: Side) -> &[Input] {
     if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs }
 }
 
+/// Returns the effects of the handlers of one direction.
 fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
     match side {
         Side::Request => element.open.iter().chain(&element.request).collect(),
