@@ -315,6 +315,7 @@ struct Words<'a, 'w> {
 }
 
 impl<'a> Words<'a, '_> {
+    /// Returns the next word; None at the end of the rule.
     fn next(&mut self) -> Option<Token<'a>> {
         let token = self.words.get(self.at).copied();
         self.at += 1;
@@ -640,6 +641,7 @@ fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)
     value.text.split(',').map(|text| names::ports(&value, text, ':')).collect()
 }
 
+/// Reads a list of TCP flags, separated by commas.
 fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
     let value = words.value(option)?;
     let read =

@@ -195,18 +195,21 @@ impl<'a> Reader<'a> {
         self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
+    /// Consumes the current token, and returns it.
     fn next(&mut self) -> Token<'a> {
         let token = self.token();
         self.at += 1;
         token
     }
 
+    /// Consumes the current token if it has this text. Returns whether it had.
     fn eat(&mut self, text: &str) -> bool {
         let is = self.token().is(text);
         self.at += usize::from(is);
         is
     }
 
+    /// Skips line ends and `;`.
     fn skip_lines(&mut self) {
         while self.token().kind == Kind::Line || self.token().is(";") {
             self.at += 1;
@@ -217,6 +220,7 @@ impl<'a> Reader<'a> {
         self.token().kind == Kind::End || self.list.faults.len() >= FAULTS_MAX
     }
 
+    /// Adds a fault, up to [`FAULTS_MAX`].
     fn report(&mut self, fault: Fault) {
         if self.list.faults.len() < FAULTS_MAX {
             self.list.faults.push(fault);

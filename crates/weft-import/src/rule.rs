@@ -122,6 +122,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
+    /// Returns the accessor of this side's networks in a rule.
     fn networks(self) -> fn(&mut Rule) -> &mut Allowed<Net> {
         match self {
             Self::Source => |rule| &mut rule.src,
@@ -129,6 +130,7 @@ impl Side {
         }
     }
 
+    /// Returns the accessor of this side's ports in a rule.
     fn ports(self) -> fn(&mut Rule) -> &mut Allowed<(u16, u16)> {
         match self {
             Self::Source => |rule| &mut rule.src_ports,
