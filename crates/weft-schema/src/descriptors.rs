@@ -82,6 +82,7 @@ impl<'b> Parts<'b> {
         None
     }
 
+    /// Consumes this number of bytes. None if fewer are left.
     fn bytes(&mut self, length: usize) -> Option<&'b [u8]> {
         let (bytes, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;

@@ -234,6 +234,7 @@ impl FileSet {
         set
     }
 
+    /// Adds the files of another set.
     fn add(&mut self, other: &Self) {
         for (word, more) in self.0.iter_mut().zip(other.0) {
             *word |= more;
