@@ -277,6 +277,7 @@ impl Reader {
         ReadError { at: self.position(), records: self.records, fault }
     }
 
+    /// Returns the byte order of the current section or file.
     fn order(&self) -> ByteOrder {
         match self.state {
             State::Start => ByteOrder::default(),
@@ -636,6 +637,7 @@ impl ByteOrder {
     }
 }
 
+/// Reads the byte order of a section from its magic number.
 fn section_order(header: &[u8]) -> Result<ByteOrder, Fault> {
     [ByteOrder::Little, ByteOrder::Big]
         .into_iter()
@@ -653,6 +655,7 @@ fn ticks(unit: u8) -> Result<Ticks, Fault> {
     ticks.ok_or(Fault::Malformed("the times of an interface have a unit that 64 bits do not hold"))
 }
 
+/// Fails if a length exceeds its limit. `what` names the part in the error.
 fn check_length(what: &'static str, length: u32, max: usize) -> Result<(), Fault> {
     match length as usize <= max {
         true => Ok(()),

@@ -205,6 +205,7 @@ impl Writer {
         out[start + 4..start + 8].copy_from_slice(&self.style.order.bytes_u32(length));
     }
 
+    /// Writes an option of a block, padded to a multiple of four bytes.
     fn option(&self, code: u16, value: &[u8], out: &mut Vec<u8>) {
         self.u16(code, out);
         self.u16(value.len() as u16, out);

@@ -473,6 +473,7 @@ impl Connection {
         self.output.write_control(kind::RST_STREAM, 0, stream, &(code as u32).to_be_bytes());
     }
 
+    /// Writes a GOAWAY frame. Our settings come first if they are not yet written.
     fn write_go_away(&mut self, last_stream: StreamId, code: ErrorCode) {
         self.greet();
         let payload = (u64::from(last_stream) << 32 | u64::from(code as u32)).to_be_bytes();
