@@ -267,7 +267,7 @@ impl Printer {
         }
     }
 
-    /// One clause, on as many lines as needed.
+    /// Prints one clause, on as many lines as needed.
     fn fill(&mut self, clause: &[Piece], indent: usize) {
         let mut rest = clause;
         let mut level = indent;
@@ -297,8 +297,8 @@ fn n_columns(pieces: &[Piece]) -> usize {
     counted.map(|(index, piece)| piece.n_columns + usize::from(index > 0 && piece.space)).sum()
 }
 
-/// Where to break pieces that are too wide for one line: at the last position that fits, with the lowest parenthesis
-/// depth. `None` if they fit, or if no break is possible.
+/// Finds where to break pieces that are too wide for one line: at the last position that fits, with the lowest
+/// parenthesis depth. `None` if they fit, or if no break is possible.
 fn break_at(pieces: &[Piece], indent_columns: usize) -> Option<usize> {
     let mut column = indent_columns;
     let mut best: Option<(u32, usize)> = None;

@@ -299,7 +299,8 @@ impl Lexer<'_> {
         self.at = end;
     }
 
-    /// A string ends at the end of its line at the latest; otherwise one missing quote would swallow the file.
+    /// Reads a string or a quoted name. It ends at the end of its line at the latest; otherwise one missing quote
+    /// would swallow the file.
     fn quoted(&mut self, quote: char, kind: TokenKind) {
         let mut end = self.at + 1;
         // The end of the line is searched only if no quote is found: a line may have very many strings.
@@ -408,7 +409,7 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Eq, self.at + 2, diagnostic);
     }
 
-    /// A word with characters that names cannot have: one error, and the word is still a token.
+    /// Reads a word with characters that names cannot have: one error, and the word is still a token.
     fn bad_word(&mut self) {
         let rest = &self.text[self.at..];
         let n_bytes = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());

@@ -246,7 +246,7 @@ fn split_unit(text: &str) -> Option<(&str, &str)> {
     (!number.is_empty()).then(|| (number, unit.trim_start()))
 }
 
-/// A decimal number times `scale`; None if it is not a number, too large, or not an integer after scaling.
+/// Parses a decimal number times `scale`; None if it is not a number, too large, or not an integer after scaling.
 fn scaled(number: &str, scale: i128) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     // A number with more digits is not a multiple of a nanosecond, or does not fit.
@@ -342,7 +342,7 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 /// The number of bits before the IPv4 address in `::ffff:10.0.0.1`.
 const MAPPED_BITS: u8 = 96;
 
-/// An address and its prefix length: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
+/// Parses an address and its prefix length: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
 pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);

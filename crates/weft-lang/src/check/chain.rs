@@ -505,7 +505,7 @@ impl<'a> StageNames<'a> {
         Self { placed: BTreeMap::new(), taken, numbers: BTreeMap::new() }
     }
 
-    /// An unused name, derived from a name that several stages have.
+    /// Finds an unused name, derived from a name that several stages have.
     fn unused_name(&mut self, name: &'a str) -> String {
         let number = self.numbers.entry(name).or_insert(1);
         loop {

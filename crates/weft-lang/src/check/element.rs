@@ -609,7 +609,7 @@ fn handler(
     (handler, frames)
 }
 
-/// An unused name from RETURNING is most likely a misspelled CALL column.
+/// Reports an unused name from RETURNING: it is most likely a misspelled CALL column.
 fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
     let returned = std::mem::take(&mut cx.returned);
     for (local, name) in returned {

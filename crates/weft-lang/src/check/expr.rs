@@ -185,7 +185,7 @@ impl Scope<'_, '_> {
         Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
     }
 
-    /// An expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
+    /// Checks an expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
     pub(super) fn value_for(
         &mut self,
         ast: &ast::Expr,

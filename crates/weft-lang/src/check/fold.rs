@@ -126,7 +126,7 @@ fn cast(operand: &Expr, value: Value, expr: &Expr) -> Result<Value, FoldError> {
     }
 }
 
-/// `AND` and `OR`, three-valued. `absorbing` is the value that decides the result alone.
+/// Computes `AND` and `OR`, three-valued. `absorbing` is the value that decides the result alone.
 fn logic(left: &Expr, right: &Expr, absorbing: bool, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let sides = (value_of(left, known), value_of(right, known));
     if [&sides.0, &sides.1].contains(&&Ok(Value::Bool(absorbing))) {

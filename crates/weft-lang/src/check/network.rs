@@ -193,7 +193,7 @@ fn is_flow(by: &ast::Expr) -> bool {
         if function.name.eq_ignore_ascii_case("flow") && args.is_empty())
 }
 
-/// `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
+/// Checks `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
     let element = super::chain::standalone_frame_element(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;

@@ -88,7 +88,7 @@ impl Scope<'_, '_> {
         Some((key, parts.into_iter().reduce(and)))
     }
 
-    /// A LET that hides one of these columns in a condition.
+    /// Finds a LET that hides one of these columns in a condition.
     fn shadowing_let(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
         let is_looked_at = |id| {
             let mut found = false;
@@ -194,7 +194,7 @@ impl Scope<'_, '_> {
         });
     }
 
-    /// `USING (c)`: the table's column equals that of `input`.
+    /// Checks `USING (c)`: the table's column equals that of `input`.
     fn using(&mut self, table: TableRef, row: RowId, column: &Ident) -> Option<Expr> {
         let at = self.column_of(table, column);
         let input = self.input_column(column)?;

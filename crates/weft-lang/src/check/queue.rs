@@ -335,7 +335,7 @@ impl<'a> Queues<'a> {
         (cx.n_errors() == n_errors).then_some(levels)
     }
 
-    /// Like `used`, with its arguments evaluated to constants.
+    /// Resolves a use like [`Self::resolve_use`], with its arguments evaluated to constants.
     fn used_with(
         &self,
         cx: &mut Cx<'_>,
@@ -348,10 +348,10 @@ impl<'a> Queues<'a> {
     }
 }
 
-/// A full queue drops from the leaf that has the backlog, not the arriving packet. So a level with a single partition
-/// above other levels has no limit of its own: the queue below limits itself. A level with several partitions has one,
-/// and so has the whole queue if it declares one (`is_of_whole`): both drop from the partition with the most bytes,
-/// unless the rank decides.
+/// Moves limits to the leaves. A full queue drops from the leaf that has the backlog, not the arriving packet. So a
+/// level with a single partition above other levels has no limit of its own: the queue below limits itself. A level
+/// with several partitions has one, and so has the whole queue if it declares one (`is_of_whole`): both drop from the
+/// partition with the most bytes, unless the rank decides.
 fn move_limits_to_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     let Some((_, above)) = levels.split_last_mut() else { return };
     for (at, level) in above.iter_mut().enumerate() {
@@ -541,8 +541,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// A header field, or whether a packet has a header; None if the first part of the path is not a layer. The inner
-    /// None is a reported error.
+    /// Resolves a header field, or whether a packet has a header; None if the first part of the path is not a layer.
+    /// The inner None is a reported error.
     fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueueOperand, T)>> {
         let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
         let (field, ty, name) = if is_asked_present && rest.is_empty() {
@@ -792,7 +792,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         (vars, partition_vars)
     }
 
-    /// An expression over a packet, before its partition is known.
+    /// Checks an expression over a packet, before its partition is known.
     fn packet_expr(&mut self, ast: &AstExpr) -> Option<QueueExpr> {
         self.is_declaration = false;
         let found = self.expr(ast, None);

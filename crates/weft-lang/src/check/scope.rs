@@ -621,7 +621,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
-    /// A misspelled status or parameter, or a name that is not available when a call ends.
+    /// Reports a misspelled status or parameter, or a name that is not available when a call ends.
     fn unknown_ending<T>(&mut self, name: &Ident) -> Option<T> {
         let visible = self.visible_names();
         let is_elsewhere = METAS.iter().any(|(known, ..)| *known == name.name)
@@ -756,7 +756,8 @@ pub(super) fn with_nearest<'n>(
     }
 }
 
-/// Like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists the known names.
+/// Adds a hint like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists
+/// the known names.
 pub(super) fn with_nearest_or_import<'n>(
     cx: &Cx<'_>,
     diagnostic: Diagnostic,

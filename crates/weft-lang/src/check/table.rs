@@ -81,7 +81,7 @@ pub(super) fn table(
     (table, bounds)
 }
 
-/// A condition on every row: rows of the controller are checked when they arrive.
+/// Checks a condition on every row: rows of the controller are checked when they arrive.
 fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::CheckClause) -> Option<Check> {
     if table.filled != Some(Filler::Controller) {
         let message = format!(

@@ -308,7 +308,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
-    /// `OTHERWISE e`: for payloads that no other protocol matches.
+    /// Applies `OTHERWISE e`: for payloads that no other protocol matches.
     fn otherwise(&mut self) {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
         for OtherwiseClause { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {

@@ -29,7 +29,7 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, options: RenderOptio
     out
 }
 
-/// All of them, separated by an empty line, with the count at the end: `1 error, 2 warnings`.
+/// Renders all diagnostics, separated by an empty line, with the count at the end: `1 error, 2 warnings`.
 ///
 /// Empty if there are no diagnostics.
 pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, options: RenderOptions) -> String {

@@ -624,7 +624,7 @@ impl Indexer {
         }
     }
 
-    /// `protocol.field`, `inner.protocol.field`, or `field` of a protocol.
+    /// Records the uses in `protocol.field`, `inner.protocol.field`, or `field` of a protocol.
     fn wire_path(&mut self, path: &Path, own: Option<SymbolId>) {
         let names = match path.segments.as_slice() {
             [inner, rest @ ..] if inner.name == "inner" => rest,
@@ -1103,7 +1103,7 @@ impl Indexer {
         }
     }
 
-    /// A message column in the handler's direction, or else in the other direction.
+    /// Records a use of a message column in the handler's direction, or else in the other direction.
     fn own_column(&mut self, name: &Ident) -> bool {
         let Some(element) = self.element else { return false };
         let wanted = self.direction.map(SymbolKind::Column);

@@ -294,7 +294,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The keyword of a required clause; `why` describes the clause.
+    /// Consumes the keyword of a required clause; `why` describes the clause.
     pub(super) fn clause(&mut self, keyword: &'static str, why: &str) -> Parsed<Span> {
         if let Some(span) = self.eat_keyword(keyword) {
             return Ok(span);
@@ -327,7 +327,7 @@ impl<'a> Parser<'a> {
         Ok(self.span_from(start))
     }
 
-    /// A name; `what` describes it, as in "a table name".
+    /// Parses a name; `what` describes it, as in "a table name".
     pub(super) fn ident(&mut self, what: &str) -> Parsed<Ident> {
         let token = self.token();
         match self.word() {
@@ -384,7 +384,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// Like [`Parser::paren_list`], but it may be empty or absent.
+    /// Parses a list like [`Parser::paren_list`], but it may be empty or absent.
     pub(super) fn params<T>(&mut self, item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         if !self.at(TokenKind::LeftParen) {
             return Ok(Vec::new());

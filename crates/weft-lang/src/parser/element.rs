@@ -117,7 +117,7 @@ impl Parser<'_> {
         Ok(Field { name, ty, span })
     }
 
-    /// `(param, ..., CHECK (e))`: parameters, and conditions on them.
+    /// Parses `(param, ..., CHECK (e))`: parameters, and conditions on them.
     pub(super) fn params_and_checks(
         &mut self,
         param: fn(&mut Self) -> Parsed<Param>,
@@ -318,7 +318,8 @@ impl Parser<'_> {
         handlers
     }
 
-    /// A handler; `None` if its event is unknown, after its statements were parsed to report their errors.
+    /// Parses a handler. Returns `None` if its event is unknown, after its statements were parsed to report their
+    /// errors.
     fn handler(&mut self) -> Option<Handler> {
         let start = self.bump_keyword();
         self.form = HANDLER_FORM;

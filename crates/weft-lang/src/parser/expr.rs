@@ -105,7 +105,7 @@ impl Parser<'_> {
         self.expr_above(strength::COMPARE)
     }
 
-    /// An expression of operators that bind more strongly than `weakest`.
+    /// Parses an expression of operators that bind more strongly than `weakest`.
     fn expr_above(&mut self, weakest: u8) -> Parsed<Expr> {
         let highest_before = std::mem::replace(&mut self.height, 0);
         let mut left = self.operand()?;
@@ -454,7 +454,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Cast { operand, ty }, span: self.span_from(start) })
     }
 
-    /// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
+    /// Parses `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
     fn list_expr(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let form = self.word().and_then(list_form).unwrap_or(ListForm::Any);
@@ -486,7 +486,7 @@ impl Parser<'_> {
         self.expr().map(Some)
     }
 
-    /// `contains(list, e MAX n)`: at least one element equals `e`.
+    /// Parses `contains(list, e MAX n)`: at least one element equals `e`.
     fn contains_expr(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
         let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has checked the count");
         let ExprKind::Path(list) = list.kind else {
@@ -503,7 +503,7 @@ impl Parser<'_> {
         Ok(ExprKind::List(Box::new(ListExpr { form: ListForm::Any, item, list, filter, elements_max })))
     }
 
-    /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`
+    /// Parses `SELECT item FROM t | SCAN t MAX n [WHERE e]`
     fn subselect(&mut self) -> Parsed<Subselect> {
         let start = self.keyword("SELECT")?;
         let item = self.select_item()?;

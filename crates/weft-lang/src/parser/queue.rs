@@ -143,7 +143,7 @@ impl Parser<'_> {
         Ok(QueueUse { queue, args, span })
     }
 
-    /// `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
+    /// Parses `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
     fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
         let mut words = DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]);
         let begins = words.any(|word| self.peek_keyword(0, word));

@@ -239,7 +239,7 @@ impl Parser<'_> {
         self.fail_at(span, code::UNKNOWN_STATEMENT, &message, help)
     }
 
-    /// `x = 1;`, which was meant as `SET x = 1;`.
+    /// Reports `x = 1;`, which was meant as `SET x = 1;`.
     fn set_without_keyword(&mut self) -> Parsed<StmtKind> {
         let span = self.token().span;
         let word = self.slice(span).to_owned();
@@ -256,7 +256,8 @@ impl Parser<'_> {
         Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
-    /// `...; ELSE verdict;`: the `;` ended the statement early. The verdict is parsed as a separate statement.
+    /// Reports `...; ELSE verdict;`: the `;` ended the statement early. The verdict is parsed as a separate
+    /// statement.
     fn stray_else(&mut self) {
         let span = self.token().span;
         let semicolon = self.previous_span();
@@ -450,7 +451,7 @@ impl Parser<'_> {
         head.map(|head| StmtKind::Scan(Scan { body, ..head }))
     }
 
-    /// `t MAX n [AS r] [WHERE e] DO`
+    /// Parses `t MAX n [AS r] [WHERE e] DO`
     fn scan_head(&mut self) -> Parsed<Scan> {
         let table = self.ident("a table")?;
         self.clause("MAX", SCAN_BOUND)?;
@@ -648,7 +649,7 @@ impl Parser<'_> {
         Ok(Returning { column, into, span })
     }
 
-    /// `DO ... END UPDATE`, or one statement or verdict that shares the `;`.
+    /// Parses `DO ... END UPDATE`, or one statement or verdict that shares the `;`.
     fn else_of(&mut self, word: &'static str, start: Span) -> Parsed<Vec<Stmt>> {
         self.nested(|p| {
             if p.eat_keyword("DO").is_some() {
@@ -719,7 +720,7 @@ impl Parser<'_> {
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
-    /// `MARK e`, or `MARK (f = e, ...)`: a mark is never a comparison.
+    /// Parses `MARK e`, or `MARK (f = e, ...)`: a mark is never a comparison.
     fn mark_message(&mut self) -> Parsed<StmtKind> {
         let is_name = |p: &Self, at| matches!(p.peek(at), TokenKind::Word | TokenKind::QuotedWord);
         let is_field = |p: &Self, at| is_name(p, at) && p.peek(at + 1) == TokenKind::Eq;

@@ -110,7 +110,7 @@ impl PolicyReader<'_, '_> {
         is_whole.then_some(policies)
     }
 
-    /// A try timeout that is not shorter than the total timeout would have no effect.
+    /// Reports a try timeout that is not shorter than the total timeout: it would have no effect.
     fn try_within_total(
         &mut self,
         per_try: Option<Spanned<Interval>>,
@@ -161,7 +161,7 @@ impl PolicyReader<'_, '_> {
         Some((first.value, max.value))
     }
 
-    /// None after an error; Some(None) without a budget.
+    /// Checks BUDGET. None after an error; Some(None) without a budget.
     fn budget(&mut self, what: &str, clause: Option<&ast::BudgetClause>) -> Option<Option<Budget>> {
         let Some(clause) = clause else { return Some(None) };
         let percent = self.percent(what, &clause.percent);
@@ -214,7 +214,7 @@ impl PolicyReader<'_, '_> {
         self.rest_of_rate("RATE", ast, (per_second, burst), waiting_max)
     }
 
-    /// A burst that takes longer than [`INTERVAL_MAX`] to refill is no effective limit.
+    /// Reports a burst that takes longer than [`INTERVAL_MAX`] to refill: it is no effective limit.
     fn burst_within_a_day(
         &mut self,
         burst: Option<Spanned<f64>>,

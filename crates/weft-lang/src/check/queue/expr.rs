@@ -118,7 +118,7 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
 }
 
 impl Checker<'_, '_> {
-    /// An expression of the expected type; a literal without a unit takes the unit of that type.
+    /// Checks an expression of the expected type; a literal without a unit takes the unit of that type.
     pub(super) fn typed(&mut self, ast: &ast::Expr, want: T) -> Option<QueueExpr> {
         let found = self.expr(ast, Some(want))?;
         if found.ty == want {
@@ -559,7 +559,7 @@ impl Checker<'_, '_> {
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
-    /// Both operands with a common type: a plain literal takes the type of the other side.
+    /// Checks both operands and gives them a common type: a plain literal takes the type of the other side.
     fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
         let is_whole = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
         let (left, right) = if is_whole(a) && !is_whole(b) {
@@ -578,7 +578,7 @@ impl Checker<'_, '_> {
         self.compared(op, (a, left), (b, right))
     }
 
-    /// A comparison of a value that was evaluated once.
+    /// Builds a comparison of a value that was evaluated once.
     fn compared(
         &mut self,
         op: B,
@@ -683,7 +683,7 @@ impl Checker<'_, '_> {
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
 
-    /// A product of a quantity with a unit and a number without one.
+    /// Checks a product of a quantity with a unit and a number without one.
     fn product(&mut self, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let (left, right) = (self.expr(a, None)?, self.expr(b, None)?);
         let (left, right) = match (left.ty, right.ty) {

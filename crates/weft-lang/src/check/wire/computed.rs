@@ -128,7 +128,7 @@ fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     from
 }
 
-/// A dependency cycle of a field, starting with the field.
+/// Finds a dependency cycle of a field, starting with the field.
 fn cycle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     let mut seen = vec![id];
     let mut paths = vec![vec![id]];

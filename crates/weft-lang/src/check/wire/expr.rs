@@ -62,7 +62,7 @@ pub(super) struct Typed {
     pub(super) range: (u64, u64),
 }
 
-/// A number: an expression that is not BOOL, or a BOOL used as 0 or 1.
+/// Checks a number: an expression that is not BOOL, or a BOOL used as 0 or 1.
 pub(super) fn number(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
@@ -347,7 +347,7 @@ impl ExprReader<'_, '_, '_> {
         Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
     }
 
-    /// `hash(inner.flow)`: available when the header is pushed onto a packet.
+    /// Checks `hash(inner.flow)`: available when the header is pushed onto a packet.
     fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         let is_flow = |path: &ast::Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
         match args {
