@@ -251,7 +251,7 @@ fn reverse_postorder(function: &Function) -> Vec<usize> {
     done
 }
 
-/// How often each block runs at most: the product of the scans around it.
+/// Computes how often each block runs at most: the product of the scans around it.
 fn weights(function: &Function) -> Vec<u64> {
     let n = function.blocks.len();
     let (mut leads_to, mut comes_from) = (vec![Vec::new(); n], vec![Vec::new(); n]);

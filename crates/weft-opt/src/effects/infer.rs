@@ -395,7 +395,7 @@ fn goes_on(end: &Terminator) -> bool {
     end.continues()
 }
 
-/// For each block, the inputs that the handler has set on every path to it.
+/// Returns, for each block, the inputs that the handler has set on every path to it.
 fn own_writes(function: &Function) -> Vec<InputSet> {
     let mut before = vec![InputSet::ALL; function.blocks.len()];
     before[0] = InputSet::EMPTY;

@@ -286,7 +286,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// If a condition tests a column for constant networks: the column, and the networks.
+    /// Returns the column and the networks if a condition tests a column for constant networks.
     fn networks<'e>(&self, expr: &'e Expr) -> Option<(&'e Expr, Vec<Vec<u8>>)> {
         match &expr.kind {
             ExprKind::Or(left, right) => {
@@ -485,7 +485,7 @@ impl<'n> Body<'_, 'n> {
         self.join_at_end(branches, rest, ty)
     }
 
-    /// If a flag has this value, takes the branch of a value; else continues without it.
+    /// Emits a fork: if a flag has this value, takes the branch of a value; else continues without it.
     fn fork(
         &mut self,
         (by, holds): (Value, bool),

@@ -29,7 +29,7 @@ pub(super) struct Member {
 }
 
 impl Displaced {
-    /// For the fields that the elements of a chain read or write.
+    /// Finds the displaced members for the fields that the elements of a chain read or write.
     ///
     /// # Errors
     /// Two fields displace each other in the messages of one method of the chain and not in those of another: no

@@ -481,7 +481,7 @@ impl<'l> Lowering<'l> {
         self.emit(op)
     }
 
-    /// A draw: the word of the event; for further call sites, a hash of it with their number.
+    /// Emits a draw: the word of the event; for further call sites, a hash of it with their number.
     fn rand(&mut self, nth: u32) -> Value {
         let one = self.int(1);
         self.store(Slot::new(Scope::Event, word::DRAWN), one);

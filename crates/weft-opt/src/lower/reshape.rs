@@ -263,7 +263,7 @@ impl<'n> Body<'_, 'n> {
         self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].ty
     }
 
-    /// A value per frame, of the size of its field.
+    /// Lowers a value per frame, of the size of its field.
     fn pushed_value(&mut self, protocol: ProtocolId, field: FieldId, expr: &'n Expr) -> Value {
         let value = self.checked(expr).value;
         let of = &self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)];
@@ -533,7 +533,7 @@ fn is_same(a: &Stack, b: &Stack) -> bool {
     plain(a) == plain(b)
 }
 
-/// Two different stacks for frames that may begin with the same bits.
+/// Finds two different stacks for frames that may begin with the same bits.
 fn ambiguous_stacks(stacks: &[Stack]) -> Option<(usize, usize)> {
     let first = |stack: &Stack, bits: u8| stack.begins.map(|(n, value)| value >> (n - bits.min(n)));
     let differ = |a: &Stack, b: &Stack| match (a.begins, b.begins) {

@@ -87,7 +87,7 @@ impl Body<'_, '_> {
         Val { value, null, fault: None }
     }
 
-    /// A lookup within an expression: whether there is a row, and the error of key and condition.
+    /// Lowers a lookup within an expression. Returns whether there is a row, and the error of key and condition.
     ///
     /// It has no branches: the missing row has columns, too, all zero.
     fn look(&mut self, find: &Find) -> (Value, Option<RaisedFault>) {
@@ -180,7 +180,7 @@ impl Body<'_, '_> {
         self.b.get(Op::Match(table, MatchId(known as u16), keys), Ty::Row)
     }
 
-    /// Without a row, or with one that fails the condition, the columns are NULL.
+    /// Lowers a LEFT JOIN. Without a row, or with one that fails the condition, the columns are NULL.
     fn left_join(&mut self, join: &Join, table: TableId, row: Value) {
         self.touch_read(table, row);
         let Some(condition) = &join.condition else {

@@ -55,8 +55,8 @@ pub enum Copied {
     All,
 }
 
-/// For each two elements of an order, whether they could process a request in parallel, indistinguishable from the
-/// sequence as far as a level promises.
+/// Returns, for each two elements of an order, whether they could process a request in parallel, indistinguishable
+/// from the sequence as far as a level promises.
 pub fn overlaps(
     chain: &ChainProgram,
     effects: &ChainEffects,

@@ -39,7 +39,7 @@ pub enum Sharding {
 /// A read of a table: the element, whether it is of the request direction, the read.
 type TableAccess<'e> = (usize, bool, &'e TableRead);
 
-/// For each table of a chain, how it may be sharded.
+/// Returns, for each table of a chain, how it may be sharded.
 pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding> {
     let one = |table: usize| {
         let sharding = match chain.tables[table].realisation {

@@ -121,7 +121,7 @@ impl<'e> Party<'e> {
         }
     }
 
-    /// A map of lines, merged over all handlers of one pass.
+    /// Returns a map of lines, merged over all handlers of one pass.
     fn lines<K: Ord + Copy + 'e>(
         &self,
         side: Side,
@@ -411,7 +411,8 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rules 3 and 6 ----
 
-    /// If one ends the tuple, the other must leave no trace that depends on the order.
+    /// Reports traces that an end suppresses: if one ends the tuple, the other must leave no trace that depends on
+    /// the order.
     fn ends(&mut self, side: Side, who: usize) {
         let ends = self.parties[who].ends(side);
         let changed = self.changed_inputs(side);
@@ -477,7 +478,8 @@ impl<'e> ClashFinder<'e> {
         handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
     }
 
-    /// What a party changes in a pass, by owner: cells of the call's row that others read, or all other state.
+    /// Returns the state that a party changes in a pass, by owner: cells of the call's row that others read, or all
+    /// other state.
     fn changed(
         &self,
         party: &Party<'_>,
@@ -528,7 +530,8 @@ impl<'e> ClashFinder<'e> {
             self.statuses_of(side, false, Level::Stochastic) || self.statuses_of(side, true, Level::Strict);
     }
 
-    /// As above, for all ends, or for those not caused by lack of room; returns whether they clash.
+    /// Reports conflicting statuses for all ends, or for those not caused by lack of room; returns whether they
+    /// clash.
     fn statuses_of(&mut self, side: Side, with_room: bool, until: Level) -> bool {
         let wanted = |end: &&Ending| with_room || !end.is_room;
         let all: [Vec<&Ending>; 2] =

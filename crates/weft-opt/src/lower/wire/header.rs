@@ -265,7 +265,7 @@ impl<'n> Header<'_, 'n> {
         HeaderResult { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
     }
 
-    /// A first fragment has fewer bytes after it than the next header says.
+    /// Returns the slack after this header: a first fragment has fewer bytes after it than the next header says.
     fn slack_behind(&mut self) -> Option<Value> {
         let slack = self.slack?;
         let field = self.protocol.more_fragments().and_then(|field| self.known.fields.get(&field).copied());

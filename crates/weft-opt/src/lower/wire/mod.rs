@@ -3,7 +3,7 @@
 //!
 //! Each possible layer becomes a section of the function (`header`), and the conditions of its definition become
 //! branches to the next (`graph`). Layers that may form a cycle, such as tags, are entered through one block that
-//! counts them. [`Store`]s write the changes of a chain back (`stores`).
+//! counts them. [`FieldWrite`]s write the changes of a chain back (`stores`).
 
 mod graph;
 mod header;
@@ -149,8 +149,8 @@ fn with_last(inherited: InputSet, inputs: &[Input], level: u8) -> InputSet {
     if inherited.is_empty() { inherited } else { inherited | mask(inputs, is_last) }
 }
 
-/// How fragments in tunnels are recognized, if the chain reads headers behind them, in place or after decapsulation;
-/// adds inputs for that.
+/// Returns how fragments in tunnels are recognized, if the chain reads headers behind them, in place or after
+/// decapsulation; adds inputs for that.
 fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet]) -> Vec<Carried> {
     let [outside, inside] = [0, 1].map(|level| behind_fragmented(protocols, inputs, level));
     // The depth at which the packet arrived.
