@@ -196,7 +196,7 @@ impl<'a> Reader<'a, '_> {
         open.map_or(Ok(()), |open| Err(cut(table, &open)))
     }
 
-    /// A line of a table that is not read. Warns if packets of the hook pass its chain, and may end there.
+    /// Skips a line of a table that is not read. Warns if packets of the hook pass its chain, and may end there.
     fn other_table(&mut self, table: &Token<'a>, line: &[Token<'a>]) {
         let Some((chain, at)) = decides(line) else { return };
         let others: &[&str] = match self.hook.name.as_str() {
@@ -290,7 +290,7 @@ fn target<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     None
 }
 
-/// The chain of a rule or policy that decides about packets or translates them, and its verdict.
+/// Returns the chain of a rule or policy that decides about packets or translates them, and its verdict.
 fn decides<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     const DECIDES_NOTHING: [&str; 4] = ["ACCEPT", "RETURN", "LOG", "NFLOG"];
     let text = |nth: usize| line.get(nth).map(|token| token.text);

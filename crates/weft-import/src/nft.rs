@@ -404,7 +404,7 @@ impl<'a> Reader<'a> {
         Ok((at, decision))
     }
 
-    /// A comma-separated list, after the `{` and up to the `}`.
+    /// Reads a comma-separated list, after the `{` and up to the `}`.
     fn in_braces<T>(
         &mut self,
         open: Token<'a>,
@@ -525,7 +525,7 @@ impl<'a> Reader<'a> {
         (hook, priority)
     }
 
-    /// A statement of a chain that is read.
+    /// Reads a statement of a chain that is reached.
     fn statement(&mut self, name: Name<'a>) {
         let (begun, token) = (self.at, self.token());
         if token.is("type") {
@@ -543,7 +543,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A chain whose rules are not read. Warns if packets of the hook pass it, and may end there.
+    /// Skips a chain whose rules are not read. Warns if packets of the hook pass it, and may end there.
     fn other_chain(&mut self, begun: Token<'a>, (table, name): Name<'a>) {
         let inside = self.at;
         self.skip_block("the chain", begun);

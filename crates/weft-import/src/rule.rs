@@ -358,7 +358,7 @@ impl Rule {
         pairs.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Like [`Rule::narrow`], if the other rule has this condition.
+    /// Narrows a condition like [`Rule::narrow`], if the other rule has this condition.
     fn meet<T: Clone>(
         &mut self,
         place: impl Fn(&mut Self) -> &mut Allowed<T>,

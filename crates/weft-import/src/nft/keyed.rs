@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(alternatives)
     }
 
-    /// A range of ports that is open at one end: `>= 1024`.
+    /// Reads a range of ports that is open at one end: `>= 1024`.
     fn beyond(&mut self) -> Read<Option<(u16, u16)>> {
         let at = self.token();
         let is_below = match at.text {

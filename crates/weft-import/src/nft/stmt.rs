@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A rate limit, or with `over` its opposite. Rows have no rates: the rule holds always, or never.
+    /// Reads a rate limit, or with `over` its opposite. Rows have no rates: the rule holds always, or never.
     fn limit(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if self.eat("name") {
             self.value()?;
@@ -182,7 +182,8 @@ impl<'a> Reader<'a> {
         if self.eat("{") { self.in_braces(open, Self::value) } else { Ok(vec![self.value()?]) }
     }
 
-    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`. All packets have mark 0 here.
+    /// Reads a test of a mark: `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`. All packets have mark 0
+    /// here.
     fn mark(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") || self.eat("and") {
             self.value()?;
@@ -219,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `ct status dnat`. This program has no address translation, so no packet has this status.
+    /// Reads `ct status dnat`. This program has no address translation, so no packet has this status.
     fn status(&mut self, rule: &mut Rule) -> Read<()> {
         let negated = self.eat("!=");
         let is_braced = self.token().is("{");
