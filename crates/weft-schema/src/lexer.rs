@@ -98,7 +98,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A number in any base. The code that needs its value checks the digits.
+    /// Reads a number in any base. The code that needs its value checks the digits.
     fn number(&mut self) -> TokenKind {
         let start = self.pos;
         let is_hex = self.byte(0) == Some(b'0') && matches!(self.byte(1), Some(b'x' | b'X'));

@@ -246,7 +246,8 @@ impl FileSet {
     }
 }
 
-/// For each file, the files whose names it sees: itself, its imports, and their public imports, transitively.
+/// Returns, for each file, the files whose names it sees: itself, its imports, and their public imports,
+/// transitively.
 fn visible(files: &[Linked], order: &[usize]) -> Vec<FileSet> {
     let own: Vec<FileSet> = (0..files.len()).map(FileSet::of).collect();
     let (mut exported, mut visible) = (own.clone(), own);

@@ -55,7 +55,7 @@ enum FieldScope {
 impl<'t> Parser<'t> {
     // ---- files -------------------------------------------------------------------------------------------------
 
-    /// `syntax = "proto3";` or `edition = "2023";`, the first statement. A file without one is proto2.
+    /// Parses `syntax = "proto3";` or `edition = "2023";`, the first statement. A file without one is proto2.
     fn edition(&mut self) -> Parsed<()> {
         let is_edition = self.at_word("edition");
         if !is_edition && !self.at_word("syntax") {
@@ -250,7 +250,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `extend Message { fields }`. Keeps only the messages that its groups declare.
+    /// Parses `extend Message { fields }`. Keeps only the messages that its groups declare.
     fn extend(&mut self, around: &mut Message, depth: usize) -> Parsed<()> {
         self.bump()?;
         self.type_name()?;
