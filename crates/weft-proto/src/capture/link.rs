@@ -134,7 +134,7 @@ fn little(packet: &[u8], at: usize) -> Option<u16> {
     packet.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
 }
 
-/// An address family in either byte order: no family number is large enough to confuse the orders.
+/// Reads an address family in either byte order: no family number is large enough to confuse the orders.
 fn bsd_family(packet: &[u8]) -> Option<u16> {
     let family: [u8; 4] = *packet.first_chunk()?;
     let family = u32::from_le_bytes(family).min(u32::from_be_bytes(family));

@@ -82,7 +82,8 @@ impl Walk {
         done
     }
 
-    /// One pass cannot make contradicting edits, so the later ones are applied to the result of the earlier ones.
+    /// Rewrites in several passes. One pass cannot make contradicting edits, so the later ones are applied to the
+    /// result of the earlier ones.
     fn rewrite_in_rounds(
         &self,
         payload: &[u8],

@@ -306,7 +306,7 @@ impl<'s> WalkBuilder<'s> {
         index
     }
 
-    /// For each draft, the slots in it and beneath it.
+    /// Returns, for each draft, the slots in it and beneath it.
     fn slots_beneath(&self) -> Vec<InputSet> {
         let mut masks = vec![InputSet::EMPTY; self.drafts.len()];
         for (index, draft) in self.drafts.iter().enumerate().rev() {

@@ -229,7 +229,7 @@ impl<'b> Input<'b> {
         Err(HpackError::Integer)
     }
 
-    /// A string (RFC 7541 section 5.2), appended to `out`.
+    /// Decodes a string (RFC 7541 section 5.2), appended to `out`.
     #[inline]
     fn string(&mut self, out: &mut Vec<u8>) -> Result<(), HpackError> {
         let is_huffman = self.rest.first().is_some_and(|b| b & 0x80 != 0);

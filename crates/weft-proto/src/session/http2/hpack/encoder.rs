@@ -195,7 +195,7 @@ fn literal(pattern: u8, prefix: u32, index: Option<usize>, name: &[u8], value: &
     string(value, out);
 }
 
-/// A string, with Huffman coding if that is shorter (RFC 7541 section 5.2).
+/// Appends a string, with Huffman coding if that is shorter (RFC 7541 section 5.2).
 fn string(text: &[u8], out: &mut Vec<u8>) {
     let code_len = huffman::encoded_bytes(text);
     if code_len < text.len() {
@@ -207,7 +207,7 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// An integer in a first byte with `prefix` bits under `pattern` (RFC 7541 section 5.1).
+/// Appends an integer. Its first byte has `prefix` bits under `pattern` (RFC 7541 section 5.1).
 #[inline]
 fn integer(value: usize, prefix: u32, pattern: u8, out: &mut Vec<u8>) {
     let mask = (1usize << prefix) - 1;
