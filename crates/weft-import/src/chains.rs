@@ -45,7 +45,7 @@ pub(crate) struct Statement {
 /// The chains that are read, by name.
 pub(crate) type Chains = BTreeMap<String, Vec<Statement>>;
 
-/// The names of all chains that one chain leads to, itself included.
+/// Returns the names of all chains that calls from the chain `from` lead to, `from` included.
 pub(crate) fn reached<'a>(from: &'a str, calls: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(name) = left.pop() {
@@ -66,7 +66,8 @@ pub(crate) struct Base {
     pub(crate) line: u32,
 }
 
-/// Appends the rows of a hook's base chains, which are in the order in which packets pass them.
+/// Appends the rows of a hook's base chains, which are in the order in which packets pass them. If a limit is
+/// exceeded, reports a fault and leaves no rows.
 pub(crate) fn flatten(chains: &Chains, bases: &[Base], list: &mut List) {
     // A base chain that accepts everything decides nothing.
     let decides = |base: &&Base| base.policy != Verdict::Accept || may_end(chains, &base.name);
@@ -88,7 +89,7 @@ pub(crate) fn flatten(chains: &Chains, bases: &[Base], list: &mut List) {
         is_cut: false,
     };
     let all = Rule { comment: Some(BY_POLICY.to_owned()), ..Rule::default() };
-    flat.base(0, &all, line);
+    flat.flatten_base_chain(0, &all, line);
     // An incomplete list is not safe to use: discard all rows.
     if flat.is_cut {
         flat.list.rows.clear();
@@ -133,30 +134,32 @@ struct Flattener<'c, 'l> {
     is_cut: bool,
 }
 
-/// Where packets go on after a chain.
+/// The continuation of packets after a called chain: the statements that follow the call.
 struct ReturnPath<'c, 'b> {
     rest: &'c [Statement],
     depth: usize,
-    /// Where they go on after that. `None`: the policy.
+    /// The continuation after `rest`. `None`: the policy.
     back: Option<&'b Self>,
 }
 
 impl<'c> Flattener<'c, '_> {
-    /// Runs the packets of a rule through a base chain and the later ones. After the last one they are accepted.
-    fn base(&mut self, at: usize, rule: &Rule, line: u32) {
+    /// Emits the rows of the base chain `at`, and of the later ones, for the packets that match the rule. After the
+    /// last base chain, the packets are accepted.
+    fn flatten_base_chain(&mut self, at: usize, rule: &Rule, line: u32) {
         let Some(base) = self.bases.get(at).copied() else {
             let comment = rule.comment.clone();
             let of_family = Rule { family: self.family, comment, ..Rule::default() };
-            return self.rows(&of_family.and(rule), Verdict::Accept, Answer::default(), line);
+            return self.emit_rows(&of_family.and(rule), Verdict::Accept, Answer::default(), line);
         };
         let outer = core::mem::replace(&mut self.at, at);
-        self.through(self.chain(&base.name), rule, None, 0);
-        self.decide(rule);
+        self.flatten_statements(self.chain(&base.name), rule, None, 0);
+        self.apply_policy(rule);
         self.at = outer;
     }
 
-    /// Runs the packets of the rule `under` through statements.
-    fn through(
+    /// Emits the rows of `statements` for the packets that match the rule `under`. `back` is the continuation of
+    /// packets that run off the end, `depth` the call depth.
+    fn flatten_statements(
         &mut self,
         statements: &'c [Statement],
         under: &Rule,
@@ -164,7 +167,7 @@ impl<'c> Flattener<'c, '_> {
         depth: usize,
     ) {
         for (nth, statement) in statements.iter().enumerate() {
-            let Some(rule) = self.step(statement, under, depth) else { return };
+            let Some(rule) = self.combine_conditions(statement, under, depth) else { return };
             if rule.is_never {
                 continue;
             }
@@ -172,28 +175,42 @@ impl<'c> Flattener<'c, '_> {
             // If so, no packet of `under` reaches the rest of the chain.
             let is_for_all = under.is_within(&statement.rule);
             match &statement.decision {
-                Decision::Of(Verdict::Accept, _) => self.base(self.at + 1, &rule, statement.line),
-                Decision::Of(verdict, answer) => self.rows(&rule, *verdict, *answer, statement.line),
+                Decision::Of(Verdict::Accept, _) => {
+                    self.flatten_base_chain(self.at + 1, &rule, statement.line)
+                }
+                Decision::Of(verdict, answer) => self.emit_rows(&rule, *verdict, *answer, statement.line),
                 Decision::Jump(name) => {
-                    self.through(self.chain(name), &rule, Some(&ReturnPath { rest, depth, back }), depth + 1);
+                    self.flatten_statements(
+                        self.chain(name),
+                        &rule,
+                        Some(&ReturnPath { rest, depth, back }),
+                        depth + 1,
+                    );
                 }
                 Decision::Goto(name) => {
-                    self.through(self.chain(name), &rule, back, depth + 1);
+                    self.flatten_statements(self.chain(name), &rule, back, depth + 1);
                     if is_for_all {
                         return;
                     }
-                    self.end(rest, &rule, back, statement.line);
+                    self.return_early(rest, &rule, back, statement.line);
                 }
                 Decision::Return if is_for_all => return,
-                Decision::Return => self.end(rest, &rule, back, statement.line),
+                Decision::Return => self.return_early(rest, &rule, back, statement.line),
             }
         }
     }
 
-    /// Ends a chain early for the packets of a rule. `left` are the statements that they skip.
-    fn end(&mut self, left: &[Statement], rule: &Rule, back: Option<&ReturnPath<'c, '_>>, line: u32) {
+    /// Emits rows for packets that leave a chain before its end (RETURN, or GOTO in part of the chain): first the
+    /// rest of the calling chains, then the policy. `skipped` are the statements that they leave out.
+    fn return_early(
+        &mut self,
+        skipped: &[Statement],
+        rule: &Rule,
+        back: Option<&ReturnPath<'c, '_>>,
+        line: u32,
+    ) {
         // At the end of the chain, all packets return in order: nothing to repeat.
-        if left.is_empty() {
+        if skipped.is_empty() {
             return;
         }
         if self.returns == RETURNS_MAX {
@@ -203,10 +220,10 @@ impl<'c> Flattener<'c, '_> {
         self.returns += 1;
         let mut back = back;
         while let Some(ReturnPath { rest, depth, back: behind }) = back {
-            self.through(rest, rule, *behind, *depth);
+            self.flatten_statements(rest, rule, *behind, *depth);
             back = *behind;
         }
-        self.decide(rule);
+        self.apply_policy(rule);
         self.returns -= 1;
         if self.decided.len() == DECIDED_MAX {
             self.decided.remove(0);
@@ -214,20 +231,25 @@ impl<'c> Flattener<'c, '_> {
         self.decided.push(rule.clone());
     }
 
-    /// Applies the policy to the packets of a rule. Packets of the other IP version go on.
-    fn decide(&mut self, rule: &Rule) {
+    /// Emits the rows of the current base chain's policy for the packets that match the rule. Packets of the other IP
+    /// version continue with the next base chain.
+    fn apply_policy(&mut self, rule: &Rule) {
         let Base { policy, family, line, .. } = *self.bases[self.at];
         let by_policy = Rule { family, comment: Some(BY_POLICY.to_owned()), ..Rule::default() };
         if policy == Verdict::Accept {
-            return self.base(self.at + 1, &Rule { comment: by_policy.comment, ..rule.clone() }, line);
+            return self.flatten_base_chain(
+                self.at + 1,
+                &Rule { comment: by_policy.comment, ..rule.clone() },
+                line,
+            );
         }
         // Packets that match no row are dropped.
         let is_last = self.at + 1 == self.bases.len() || family == Family::Any;
         if !(is_last && rule.is_all()) {
-            self.rows(&by_policy.and(rule), policy, Answer::default(), line);
+            self.emit_rows(&by_policy.and(rule), policy, Answer::default(), line);
         }
         if family != self.family {
-            self.base(self.at + 1, rule, line);
+            self.flatten_base_chain(self.at + 1, rule, line);
         }
     }
 
@@ -235,8 +257,9 @@ impl<'c> Flattener<'c, '_> {
         self.chains.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The conditions of a statement together with `under`; `None` if a limit was reached.
-    fn step(&mut self, statement: &Statement, under: &Rule, depth: usize) -> Option<Rule> {
+    /// Returns the conditions of a statement and of `under` together. `None` if a limit was reached; then a fault is
+    /// reported.
+    fn combine_conditions(&mut self, statement: &Statement, under: &Rule, depth: usize) -> Option<Rule> {
         self.steps = self.steps.saturating_add(statement.rule.pairs(under));
         let line = statement.line;
         if self.list.faults.len() >= FAULTS_MAX {
@@ -255,25 +278,29 @@ impl<'c> Flattener<'c, '_> {
         Some(rule)
     }
 
-    fn rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
+    /// Appends the rows of a rule with this verdict. Leaves out IPv4-mapped networks, with a warning; reports a rule
+    /// that no rows can express.
+    fn emit_rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
         if rule.has_mapped() {
             let reason = "`::ffff:0:0/96` is left out: IPv4-mapped addresses are IPv4 here".to_owned();
             let warning = Fault { line, column: 1, reason };
             if !self.list.warnings.contains(&warning) {
                 self.list.warnings.push(warning);
             }
-            return self.rows(&rule.clone().without_mapped(), verdict, answer, line);
+            return self.emit_rows(&rule.clone().without_mapped(), verdict, answer, line);
         }
         if let Err(reason) = rule.rows((verdict, answer), line, &mut self.list.rows) {
             self.refuse(line, reason);
         }
     }
 
+    /// Reports a fault and marks the rows as incomplete, so that [`flatten`] discards them.
     fn give_up(&mut self, line: u32, reason: String) {
         self.is_cut = true;
         self.refuse(line, reason);
     }
 
+    /// Reports a fault once, up to [`FAULTS_MAX`].
     fn refuse(&mut self, line: u32, reason: String) {
         let fault = Fault { line, column: 1, reason };
         if self.list.faults.len() < FAULTS_MAX && !self.list.faults.contains(&fault) {

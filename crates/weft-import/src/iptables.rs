@@ -16,7 +16,7 @@ pub(crate) fn is_saved(text: &str) -> bool {
     text.lines().any(is_saved)
 }
 
-/// Reads a list. Without a family, the list itself must show it.
+/// Reads the output of `iptables-save` or `ip6tables-save`. Without a family, the list itself must show it.
 pub(crate) fn read(text: &str, hook: &Hook, family: Option<Family>) -> List {
     let tokens = tokens(text, false);
     let mut list = List::default();
@@ -101,7 +101,7 @@ fn generator(line: &str) -> Option<Family> {
     name.starts_with("iptables-save").then_some(Family::V4)
 }
 
-/// The families that a rule's options imply, with their positions.
+/// Returns the families that a rule's options imply, with their positions.
 fn of_options(line: &[Token<'_>]) -> Vec<(Family, u32, u32)> {
     const ADDRESSES: &str = "-s --source --src -d --destination --dst --src-range --dst-range";
     let mut found = Vec::new();
@@ -156,6 +156,7 @@ struct Reader<'a, 'h> {
 }
 
 impl<'a> Reader<'a, '_> {
+    /// Handles one line: the begin or end of a table, a chain with its policy, or a rule.
     fn line(&mut self, line: &[Token<'a>], first: &Token<'a>) -> Result<(), Fault> {
         if first.text.starts_with('*') {
             return self.begin(first);
@@ -182,6 +183,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    /// Begins a table. Fails for a second table `filter`, or if the table before it has no COMMIT.
     fn begin(&mut self, table: &Token<'a>) -> Result<(), Fault> {
         let open = self.table.replace(*table);
         if table.is("*filter")
@@ -194,7 +196,7 @@ impl<'a> Reader<'a, '_> {
         open.map_or(Ok(()), |open| Err(cut(table, &open)))
     }
 
-    /// A line of a table that is not read. Warns if packets of the hook pass its chain, and may end there.
+    /// Skips a line of a table that is not read. Warns if packets of the hook pass its chain, and may end there.
     fn other_table(&mut self, table: &Token<'a>, line: &[Token<'a>]) {
         let Some((chain, at)) = decides(line) else { return };
         let others: &[&str] = match self.hook.name.as_str() {
@@ -213,7 +215,7 @@ impl<'a> Reader<'a, '_> {
         )));
     }
 
-    /// A rule, if its chain is read.
+    /// Reads a rule, and appends its statements to its chain. Skips rules of chains that the hook does not reach.
     fn rule(&mut self, line: &[Token<'a>]) -> Result<(), Fault> {
         let mut words = Words { words: line, at: 0 };
         let Some(first) = words.next() else { return Ok(()) };
@@ -237,6 +239,8 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    /// Flattens the hook's chain into rows. Without a policy and without other faults, reports that there is no such
+    /// chain.
     fn rows(&mut self) {
         match self.policy {
             Some((verdict, line)) => {
@@ -286,7 +290,7 @@ fn target<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     None
 }
 
-/// The chain of a rule or policy that decides about packets or translates them, and its verdict.
+/// Returns the chain of a rule or policy that decides about packets or translates them, and its verdict.
 fn decides<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     const DECIDES_NOTHING: [&str; 4] = ["ACCEPT", "RETURN", "LOG", "NFLOG"];
     let text = |nth: usize| line.get(nth).map(|token| token.text);
@@ -311,6 +315,7 @@ struct Words<'a, 'w> {
 }
 
 impl<'a> Words<'a, '_> {
+    /// Returns the next word; None at the end of the rule.
     fn next(&mut self) -> Option<Token<'a>> {
         let token = self.words.get(self.at).copied();
         self.at += 1;
@@ -346,6 +351,7 @@ struct Draft {
 }
 
 impl Draft {
+    /// Turns the options into statements, one for each alternative. Empty if the rule has no verdict.
     fn statements(self, line: u32) -> Vec<Statement> {
         let Self { rule, decision, either, .. } = self;
         // A rule without a verdict counts or logs; packets go on.
@@ -358,6 +364,7 @@ impl Draft {
     }
 }
 
+/// Reads the options of a rule, up to its end. Fails if it tests ports without a protocol that has ports.
 fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, Fault> {
     let mut draft = Draft::default();
     draft.rule.only(context.family);
@@ -384,6 +391,7 @@ fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, 
     Ok(draft)
 }
 
+/// Reads one option and its values, and adds its condition or target to the draft.
 fn test(
     words: &mut Words<'_, '_>,
     draft: &mut Draft,
@@ -540,7 +548,7 @@ fn test(
     Ok(())
 }
 
-/// The effect of a target; `None` if it has none.
+/// Returns the effect of a target; `None` if it has none.
 fn decision(
     words: &mut Words<'_, '_>,
     option: &Token<'_>,
@@ -609,6 +617,7 @@ fn unescaped(token: &Token<'_>) -> String {
     text
 }
 
+/// Reads a list of addresses and networks, separated by commas, all of the list's family.
 fn nets(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result<Vec<Net>, Fault> {
     let value = words.value(option)?;
     let read = |text: &str| {
@@ -618,6 +627,7 @@ fn nets(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result
     value.text.split(',').map(read).collect()
 }
 
+/// Reads an address range as networks, all of the list's family.
 fn range(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result<Vec<Net>, Fault> {
     let value = words.value(option)?;
     let (from, to) = value.text.split_once('-').unwrap_or((value.text, value.text));
@@ -631,6 +641,7 @@ fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)
     value.text.split(',').map(|text| names::ports(&value, text, ':')).collect()
 }
 
+/// Reads a list of TCP flags, separated by commas.
 fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
     let value = words.value(option)?;
     let read =
@@ -710,6 +721,7 @@ const LOG_WITH_VALUE: [&str; 7] = [
 const LOG_WITHOUT_VALUE: [&str; 5] =
     ["--log-tcp-sequence", "--log-tcp-options", "--log-ip-options", "--log-uid", "--log-macdecode"];
 
+/// Parses the policy or target of a built-in chain. `None` for every other text.
 fn verdict(text: &str) -> Option<Verdict> {
     match text {
         "ACCEPT" => Some(Verdict::Accept),

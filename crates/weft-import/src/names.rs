@@ -87,12 +87,12 @@ pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
     })
 }
 
-/// The number that belongs to a name.
+/// Looks up a name in a table of names and numbers.
 pub(crate) fn named<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
     names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number)
 }
 
-/// A number as both programs print it. Both read a leading 0 as octal.
+/// Reads a decimal number as iptables and nft print it. `None` for a leading 0, which both read as octal.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     let is_decimal =
         text.bytes().all(|digit| digit.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));

@@ -94,6 +94,7 @@ impl fmt::Display for Net {
     }
 }
 
+/// Parses an address. Returns its bits, and whether it is IPv6.
 fn address_bits(text: &str) -> Option<(u128, bool)> {
     match text.parse::<IpAddr>().ok()? {
         IpAddr::V4(address) => Some((u32::from(address).into(), false)),

@@ -11,7 +11,7 @@ use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a list.
+/// Reads the output of `nft list ruleset`.
 pub(crate) fn read(text: &str, hook: &Hook) -> List {
     let tokens = tokens(text, true);
     // Two passes: a rule may name a set that comes later, and a chain may be continued later.
@@ -173,6 +173,7 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Starts a reader of a list for one hook. `known` is the index that the first pass has built.
     fn new(tokens: &'a [Token<'a>], hook: &'a Hook, known: ListIndex<'a>, is_first: bool) -> Self {
         Self {
             tokens,
@@ -194,18 +195,21 @@ impl<'a> Reader<'a> {
         self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
+    /// Consumes the current token, and returns it.
     fn next(&mut self) -> Token<'a> {
         let token = self.token();
         self.at += 1;
         token
     }
 
+    /// Consumes the current token if it has this text. Returns whether it had.
     fn eat(&mut self, text: &str) -> bool {
         let is = self.token().is(text);
         self.at += usize::from(is);
         is
     }
 
+    /// Skips line ends and `;`.
     fn skip_lines(&mut self) {
         while self.token().kind == Kind::Line || self.token().is(";") {
             self.at += 1;
@@ -216,7 +220,8 @@ impl<'a> Reader<'a> {
         self.token().kind == Kind::End || self.list.faults.len() >= FAULTS_MAX
     }
 
-    fn note(&mut self, fault: Fault) {
+    /// Adds a fault, up to [`FAULTS_MAX`].
+    fn report(&mut self, fault: Fault) {
         if self.list.faults.len() < FAULTS_MAX {
             self.list.faults.push(fault);
         }
@@ -224,7 +229,7 @@ impl<'a> Reader<'a> {
 
     /// Reports a fault in a statement, and skips the statement.
     fn refuse(&mut self, fault: Fault, begun: usize) {
-        self.note(fault);
+        self.report(fault);
         self.skip_from(begun);
     }
 
@@ -239,13 +244,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports that the list ends here, unless an inner block has reported it.
-    fn note_cut(&mut self, what: &str, begun: Token<'a>) {
+    fn report_cut(&mut self, what: &str, begun: Token<'a>) {
         if self.token().kind == Kind::End && !self.is_cut {
             let fault = self.cut(what, begun);
-            self.note(fault);
+            self.report(fault);
         }
     }
 
+    /// Reads all tables of the list.
     fn file(&mut self) {
         self.skip_lines();
         while !self.is_at_end() {
@@ -268,6 +274,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a table. `at` is the position of the word `table`; tables of the family `arp` are skipped.
     fn table(&mut self, at: usize) {
         const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
         self.has_table = true;
@@ -295,13 +302,13 @@ impl<'a> Reader<'a> {
                 return;
             }
             if self.is_at_end() {
-                return self.note_cut(what, begun);
+                return self.report_cut(what, begun);
             }
             statement(self);
         }
     }
 
-    /// An object in a table.
+    /// Reads a chain, set or map of a table. Skips objects that decide nothing.
     fn object(&mut self, table: Table<'a>) {
         let begun = self.at;
         let (token, named) = (self.next(), self.next());
@@ -330,7 +337,7 @@ impl<'a> Reader<'a> {
         !self.is_first && self.index.bases.iter().all(|base| base.name.0 != table)
     }
 
-    /// A set or a verdict map.
+    /// Reads a set or verdict map. The first pass stores its elements in the index.
     fn set(&mut self, begun: Token<'a>, name: Name<'a>) {
         let (mut elements, inside) = (Some(Vec::new()), self.at);
         self.block("the set", begun, |reader| reader.of_set(&mut elements));
@@ -346,7 +353,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// A statement in a set.
+    /// Reads a statement in a set. `elements` becomes None if an element is not supported.
     fn of_set(&mut self, elements: &mut Option<Vec<Element<'a>>>) {
         const KNOWN: [&str; 7] = ["type", "flags", "auto-merge", "size", "comment", "typeof", "counter"];
         let (begun, token) = (self.at, self.token());
@@ -382,7 +389,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The verdict of a map element.
+    /// Reads the verdict of a map element.
     fn decision_of_element(&mut self) -> Read<MapVerdict<'a>> {
         let at = self.value()?;
         let decision = match at.text {
@@ -397,7 +404,7 @@ impl<'a> Reader<'a> {
         Ok((at, decision))
     }
 
-    /// A comma-separated list, after the `{` and up to the `}`.
+    /// Reads a comma-separated list, after the `{` and up to the `}`.
     fn in_braces<T>(
         &mut self,
         open: Token<'a>,
@@ -439,6 +446,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Skips the `packets` and `bytes` of a counter.
     fn counter(&mut self) -> Read<()> {
         if self.eat("packets") {
             self.value()?;
@@ -449,6 +457,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Reads a chain: the first pass indexes the chains and sets that it names, the second reads its rules if it is
+    /// reached.
     fn chain(&mut self, begun: Token<'a>, name: Name<'a>) {
         if self.is_first {
             let inside = self.at;
@@ -515,7 +525,7 @@ impl<'a> Reader<'a> {
         (hook, priority)
     }
 
-    /// A statement of a chain that is read.
+    /// Reads a statement of a chain that is reached.
     fn statement(&mut self, name: Name<'a>) {
         let (begun, token) = (self.at, self.token());
         if token.is("type") {
@@ -533,7 +543,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A chain whose rules are not read. Warns if packets of the hook pass it, and may end there.
+    /// Skips a chain whose rules are not read. Warns if packets of the hook pass it, and may end there.
     fn other_chain(&mut self, begun: Token<'a>, (table, name): Name<'a>) {
         let inside = self.at;
         self.skip_block("the chain", begun);
@@ -591,6 +601,7 @@ impl<'a> Reader<'a> {
         chains::flatten(&self.chains, &bases, &mut self.list);
     }
 
+    /// Reads a rule, and appends its statements to its chain: one for each alternative.
     fn rule(&mut self, (table, chain): Name<'a>) {
         let (begun, line) = (self.at, self.token().line);
         let draft = match self.draft(table) {
@@ -621,6 +632,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the tests and statements of a rule, up to its end. Fails if text follows the verdict.
     fn draft(&mut self, table: Table<'a>) -> Read<Draft<'a>> {
         let mut draft = Draft::default();
         if let Some(family) = table.addresses().filter(|family| *family != Family::Any) {
@@ -702,7 +714,7 @@ impl<'a> Reader<'a> {
         let mut depth = 1;
         while depth > 0 {
             if self.token().kind == Kind::End {
-                return self.note_cut(what, begun);
+                return self.report_cut(what, begun);
             }
             let token = self.next();
             depth += i32::from(token.is("{")) - i32::from(token.is("}"));
@@ -736,6 +748,7 @@ const DECIDES: [&str; 15] = [
     "set",
 ];
 
+/// Parses the policy of a base chain.
 fn verdict(text: &str) -> Option<Verdict> {
     match text {
         "accept" => Some(Verdict::Accept),

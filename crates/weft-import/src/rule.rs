@@ -122,6 +122,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
+    /// Returns the accessor of this side's networks in a rule.
     fn networks(self) -> fn(&mut Rule) -> &mut Allowed<Net> {
         match self {
             Self::Source => |rule| &mut rule.src,
@@ -129,6 +130,7 @@ impl Side {
         }
     }
 
+    /// Returns the accessor of this side's ports in a rule.
     fn ports(self) -> fn(&mut Rule) -> &mut Allowed<(u16, u16)> {
         match self {
             Self::Source => |rule| &mut rule.src_ports,
@@ -285,6 +287,7 @@ impl Rule {
 
     /// Whether every packet of this rule is also one of the other.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
+        /// Whether each allowed value of `mine` is within one of `theirs`.
         fn all<T>(mine: &Allowed<T>, theirs: &Allowed<T>, is_in: impl Fn(&T, &T) -> bool) -> bool {
             match (mine, theirs) {
                 (_, None) => true,
@@ -355,7 +358,7 @@ impl Rule {
         pairs.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Like [`Rule::narrow`], if the other rule has this condition.
+    /// Narrows a condition like [`Rule::narrow`], if the other rule has this condition.
     fn meet<T: Clone>(
         &mut self,
         place: impl Fn(&mut Self) -> &mut Allowed<T>,
@@ -592,7 +595,7 @@ fn both_ports(one: &(u16, u16), other: &(u16, u16)) -> Option<(u16, u16)> {
     (both.0 <= both.1).then_some(both)
 }
 
-/// The complement of some port ranges.
+/// Returns the complement of some port ranges.
 fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     some.sort_unstable();
     let (mut others, mut next) = (Vec::new(), 0_u32);
@@ -675,6 +678,7 @@ impl AddressSorts {
     }
 }
 
+/// Removes control characters, and shortens the text to at most [`NOTE_BYTES_MAX`] bytes.
 fn cut_text(mut text: String) -> String {
     text.retain(|c| !c.is_control());
     let mut end = text.len().min(NOTE_BYTES_MAX);
@@ -685,6 +689,7 @@ fn cut_text(mut text: String) -> String {
     text
 }
 
+/// Returns the number of alternatives: 1 if any value is allowed.
 fn length<T>(values: &Option<Vec<T>>) -> usize {
     values.as_ref().map_or(1, Vec::len)
 }

@@ -119,7 +119,7 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
     false
 }
 
-/// The position of the closing quote.
+/// Finds the position of the closing quote.
 fn end_of_text(inside: &str, escapes: bool) -> Option<usize> {
     let mut is_escaped = false;
     inside.find(|c: char| {

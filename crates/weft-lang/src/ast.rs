@@ -308,7 +308,7 @@ pub enum Balance {
     RoundRobin,
     /// The one with the fewest requests in flight.
     LeastRequest,
-    /// Any.
+    /// A random endpoint.
     Random,
 }
 
@@ -491,16 +491,16 @@ pub enum ChainOptionKind {
     FailOpen,
     /// `ORDER a BEFORE b`
     Order {
-        /// Runs first.
+        /// The instance that runs first.
         first: Ident,
-        /// Runs later.
+        /// The instance that runs later.
         second: Ident,
     },
     /// `PRIORITY a > b`
     Priority {
-        /// Wins.
+        /// The instance that may run before `lower`, even if a rule forbids it.
         higher: Ident,
-        /// Gives way.
+        /// The other instance.
         lower: Ident,
     },
     /// `POSITION a FIRST|LAST`
@@ -976,7 +976,7 @@ pub struct Sketch {
     pub sum: Option<Expr>,
     /// `TOP k`.
     pub top: Option<Expr>,
-    /// How the past fades.
+    /// The decay of old values.
     pub decay: SketchDecay,
     /// `ERROR p PERCENT`.
     pub error_percent: Option<Expr>,
@@ -984,7 +984,7 @@ pub struct Sketch {
     pub span: Span,
 }
 
-/// How a sketch forgets.
+/// The decay of old values in a sketch.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SketchDecay {
     /// `HALF LIFE d`
@@ -1125,7 +1125,7 @@ pub enum StmtKind {
     },
     /// `DELAY e;`
     Delay {
-        /// How long.
+        /// The duration of the delay.
         interval: Expr,
     },
     /// `SIGNAL name(args);`
@@ -1297,7 +1297,7 @@ pub struct Join {
     pub alias: Option<Ident>,
     /// `FIRST ... BY c`.
     pub first: Option<First>,
-    /// How rows meet.
+    /// The condition on which rows match.
     pub condition: JoinCondition,
     /// The whole.
     pub span: Span,

@@ -148,6 +148,7 @@ pub fn to_json(diagnostics: &[Diagnostic], sources: &SourceMap) -> String {
     out
 }
 
+/// Writes a diagnostic as a JSON object.
 fn json_diagnostic(out: &mut String, diagnostic: &Diagnostic, sources: &SourceMap) {
     let severity = diagnostic.severity.as_str();
     let _ = write!(out, r#"{{"severity":"{severity}","code":"{}","message":"#, diagnostic.code.0);
@@ -178,6 +179,7 @@ fn json_diagnostic(out: &mut String, diagnostic: &Diagnostic, sources: &SourceMa
     out.push('}');
 }
 
+/// Writes the file, offsets, lines and columns of a span as JSON members.
 fn json_place(out: &mut String, span: Span, sources: &SourceMap) {
     let file = sources.file(span.file);
     let (start, end) = (file.position(span.start), file.position(span.end));
@@ -188,6 +190,7 @@ fn json_place(out: &mut String, span: Span, sources: &SourceMap) {
     let _ = write!(out, r#","end_line":{},"end_column":{}"#, end.line, end.column);
 }
 
+/// Writes a JSON array of strings.
 fn json_strings(out: &mut String, strings: &[String]) {
     out.push('[');
     for (index, string) in strings.iter().enumerate() {
@@ -199,6 +202,7 @@ fn json_strings(out: &mut String, strings: &[String]) {
     out.push(']');
 }
 
+/// Writes a JSON string with escapes.
 fn json_string(out: &mut String, string: &str) {
     out.push('"');
     for c in string.chars() {

@@ -1,4 +1,4 @@
-//! The house style, as a program.
+//! Formats Weft source text in the standard layout: line breaks, indentation and spaces.
 //!
 //! The formatter prints the tokens of the file in the same order; it changes only the white space between them and the
 //! case of keywords. So it cannot change the meaning of a program, and every comment survives. The parser provides the
@@ -79,6 +79,7 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    /// Turns tokens and comments into pieces with the line breaks in front of them.
     fn collect(&self) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::with_capacity(self.tokens.len());
         let mut comments = self.layout.comments.iter().peekable();
@@ -143,6 +144,7 @@ impl Pieces<'_> {
         pieces
     }
 
+    /// Turns a comment into a piece. A comment on a line of its own keeps its line.
     fn comment(
         &self,
         comment: &Comment,
@@ -186,6 +188,7 @@ impl Pieces<'_> {
         inline
     }
 
+    /// Whether there is a comment between two tokens.
     fn has_comment(&self, first: usize, last: usize) -> bool {
         let comments = &self.layout.comments;
         let next = comments.partition_point(|comment| comment.n_tokens_before as usize <= first);
@@ -201,6 +204,7 @@ impl Pieces<'_> {
         token.kind == TokenKind::Word && self.slice(token.span).eq_ignore_ascii_case(word)
     }
 
+    /// Whether two adjacent tokens are separated by a space.
     fn space_between(&self, before: usize, after: usize) -> bool {
         use TokenKind::*;
         let (left, right) = (self.tokens[before].kind, self.tokens[after].kind);
@@ -232,6 +236,7 @@ struct Printer {
 }
 
 impl Printer {
+    /// Prints all pieces, one logical line after another.
     fn print(mut self, pieces: &[Piece]) -> String {
         let starts_line = |piece: &Piece| matches!(piece.before, PieceBreak::Line { .. });
         for line in pieces.chunk_by(|_, next| !starts_line(next)) {
@@ -244,7 +249,7 @@ impl Printer {
         self.out
     }
 
-    /// A statement, a declaration, or the like.
+    /// Prints one logical line, such as a statement or declaration. If it is too long, breaks it at its clauses.
     fn logical_line(&mut self, line: &[Piece], indent: usize) {
         let is_forced = line.iter().any(|piece| piece.before == PieceBreak::Forced);
         if !is_forced && n_columns(line) + indent * INDENT_COLUMNS <= LINE_COLUMNS_MAX {
@@ -262,7 +267,7 @@ impl Printer {
         }
     }
 
-    /// One clause, on as many lines as needed.
+    /// Prints one clause, on as many lines as needed.
     fn fill(&mut self, clause: &[Piece], indent: usize) {
         let mut rest = clause;
         let mut level = indent;
@@ -274,6 +279,7 @@ impl Printer {
         self.row(rest, level);
     }
 
+    /// Prints pieces on one line.
     fn row(&mut self, pieces: &[Piece], indent: usize) {
         self.out.extend(std::iter::repeat_n(' ', indent * INDENT_COLUMNS));
         for (index, piece) in pieces.iter().enumerate() {
@@ -291,8 +297,8 @@ fn n_columns(pieces: &[Piece]) -> usize {
     counted.map(|(index, piece)| piece.n_columns + usize::from(index > 0 && piece.space)).sum()
 }
 
-/// Where to break pieces that are too wide for one line: at the last position that fits, with the lowest parenthesis
-/// depth. `None` if they fit, or if no break is possible.
+/// Finds where to break pieces that are too wide for one line: at the last position that fits, with the lowest
+/// parenthesis depth. `None` if they fit, or if no break is possible.
 fn break_at(pieces: &[Piece], indent_columns: usize) -> Option<usize> {
     let mut column = indent_columns;
     let mut best: Option<(u32, usize)> = None;

@@ -237,7 +237,7 @@ pub struct Group {
 /// The expression by which a group selects a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupKey {
-    /// As it is written.
+    /// Its source text.
     pub text: String,
     /// The ON PACKET handler of this generated element marks a frame with the hash of the expression; 0 for NULL. The
     /// element is not in [`Network::elements`], and [`Instance::element`] has no meaning here.
@@ -292,7 +292,7 @@ pub struct Route {
     pub name: String,
     /// An index into [`Network::listeners`].
     pub listener: usize,
-    /// Which methods.
+    /// The methods that the route matches.
     pub method_set: MethodSet,
     /// A condition on method, peer and request headers, evaluated when the call opens.
     pub when: Option<Expr>,
@@ -311,7 +311,7 @@ pub struct Chain {
     pub name: String,
     /// The traffic of the chain.
     pub edge: Edge,
-    /// Which methods.
+    /// The methods that the chain matches.
     pub method_set: MethodSet,
     /// The methods of the schemas that the set matches; at least one if any stage has message columns.
     pub methods: Vec<Method>,
@@ -407,7 +407,7 @@ impl Method {
     }
 }
 
-/// How much an optimised chain may differ from the written one (DESIGN 3).
+/// How much an optimised chain may differ from the written one (`docs/src/concepts/effects.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Equivalence {
     /// State, sinks, statuses and outputs are the same.
@@ -419,7 +419,7 @@ pub enum Equivalence {
     Output,
     /// Equal in distribution.
     Stochastic,
-    /// Whatever helps.
+    /// Any change that helps.
     Relaxed,
 }
 
@@ -489,13 +489,13 @@ pub struct FilterInstance {
 /// can hold every value of the column's type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
-    /// The place.
+    /// Where the value is read or written.
     pub place: ColumnLocation,
     /// The value may be NULL. If so, the column is declared `T?`.
     pub nullable: bool,
 }
 
-/// A place outside an element.
+/// A source or target of a column outside the element.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ColumnLocation {
     /// A field of the message of the column's direction, by its path from the top.
@@ -570,7 +570,7 @@ pub enum SinkTarget {
 /// The rows of a table that the program inserts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fill {
-    /// Whose rows.
+    /// The table that gets the rows.
     pub table: FillTarget,
     /// A value for each of [`Table::columns`] (keys first); no two rows have the same key.
     pub rows: Vec<Vec<Value>>,
@@ -790,7 +790,7 @@ pub struct Table {
 pub struct Check {
     /// The condition; the columns of a row are its parameters, in the order of [`Table::columns`].
     pub condition: Expr,
-    /// How it is written.
+    /// Its source text, shortened.
     pub text: String,
     /// The clause.
     pub span: Span,
@@ -965,7 +965,7 @@ pub struct LocalId(pub usize);
 /// A row found by a join, an `UPDATE`, a `SCAN`, ...
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Of which table.
+    /// The table of the row.
     pub table: TableRef,
     /// The row may be absent (`LEFT JOIN`); then all its columns are NULL.
     pub optional: bool,
@@ -1203,7 +1203,7 @@ pub enum StmtKind {
     Pop {
         /// The layer to stop at.
         layer: LayerRef,
-        /// How much goes.
+        /// The extent of the removal.
         how: PopHow,
     },
     /// `CUT TO`
@@ -1369,7 +1369,7 @@ impl Expr {
         found
     }
 
-    /// The direct subexpressions.
+    /// Returns the direct subexpressions.
     pub fn children(&self) -> Vec<&Self> {
         match &self.kind {
             ExprKind::Const(_)
@@ -1456,7 +1456,7 @@ pub enum ExprKind {
     Not(Box<Expr>),
     /// `-a` on signed integers, F64 and INTERVAL.
     Neg(Box<Expr>),
-    /// `AND` (errors are absorbed as in DESIGN 2.3)
+    /// `AND` (absorbs errors: `docs/src/concepts/errors.md`)
     And(Box<Expr>, Box<Expr>),
     /// `OR`
     Or(Box<Expr>, Box<Expr>),

@@ -1,4 +1,4 @@
-//! Text to tokens.
+//! Lexer: turns the text of a file into tokens and comments.
 //!
 //! Keywords are ordinary words here; the parser knows where a word is a keyword, so fields named `key` or `last` need
 //! no quotes. Comments are kept apart from the tokens, in order, for the formatter. Nothing is lost and nothing
@@ -161,6 +161,7 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
+    /// Reads one token, comment or blank at the current position.
     fn step(&mut self) {
         use TokenKind::*;
         let next = self.peek(1);
@@ -222,12 +223,14 @@ impl Lexer<'_> {
         Span::new(self.file, self.at as u32, end as u32)
     }
 
+    /// Adds a token that ends at `end`.
     fn push(&mut self, kind: TokenKind, end: usize) {
         let broken = std::mem::take(&mut self.breaks_next);
         self.out.tokens.push(Token { kind, broken, span: self.span(end) });
         self.at = end;
     }
 
+    /// Adds a token that is already reported as wrong.
     fn push_broken(&mut self, kind: TokenKind, end: usize, diagnostic: Diagnostic) {
         self.report(diagnostic);
         self.breaks_next = false;
@@ -239,6 +242,7 @@ impl Lexer<'_> {
         self.push(kind, self.at + n_bytes);
     }
 
+    /// Adds a diagnostic, up to [`DIAGNOSTICS_MAX`].
     fn report(&mut self, diagnostic: Diagnostic) {
         if self.out.diagnostics.len() < DIAGNOSTICS_MAX {
             self.out.diagnostics.push(diagnostic);
@@ -250,6 +254,7 @@ impl Lexer<'_> {
         from + self.bytes[from..].iter().take_while(|byte| is_word(byte)).count()
     }
 
+    /// Returns the position of the end of the line.
     fn end_of_line(&self) -> usize {
         let rest = &self.bytes[self.at..];
         let n_bytes = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -262,7 +267,7 @@ impl Lexer<'_> {
         self.comment(end, false);
     }
 
-    /// `// ...`: nothing else begins so.
+    /// Reports `// ...`, which is not a comment here.
     fn slash_comment(&mut self) {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`//` has no meaning here")
@@ -273,6 +278,7 @@ impl Lexer<'_> {
         self.line_comment();
     }
 
+    /// Reads a `/* */` comment. Reports a comment without an end.
     fn block_comment(&mut self) {
         match self.text[self.at + 2..].find("*/") {
             Some(n_bytes) => self.comment(self.at + 2 + n_bytes + 2, true),
@@ -286,13 +292,15 @@ impl Lexer<'_> {
         }
     }
 
+    /// Adds a comment that ends at `end`.
     fn comment(&mut self, end: usize, is_block: bool) {
         let n_tokens_before = self.out.tokens.len() as u32;
         self.out.comments.push(Comment { span: self.span(end), is_block, n_tokens_before });
         self.at = end;
     }
 
-    /// A string ends at the end of its line at the latest; otherwise one missing quote would swallow the file.
+    /// Reads a string or a quoted name. It ends at the end of its line at the latest; otherwise one missing quote
+    /// would swallow the file.
     fn quoted(&mut self, quote: char, kind: TokenKind) {
         let mut end = self.at + 1;
         // The end of the line is searched only if no quote is found: a line may have very many strings.
@@ -315,6 +323,7 @@ impl Lexer<'_> {
         self.push_broken(kind, line_end, diagnostic);
     }
 
+    /// Reads an integer, a float or a hexadecimal number.
     fn number(&mut self) {
         let is_hex = self.bytes[self.at] == b'0' && matches!(self.peek(1), Some(b'x' | b'X'));
         let mut end = self.at;
@@ -345,6 +354,7 @@ impl Lexer<'_> {
         self.push_broken(kind, word_end, diagnostic);
     }
 
+    /// Describes the fault of a number. `end` is the end of its digits, `word_end` that of the word.
     fn bad_number(&self, kind: TokenKind, is_hex: bool, end: usize, word_end: usize) -> Diagnostic {
         let text = &self.text[self.at..word_end];
         let diagnostic = Diagnostic::error(code::BAD_NUMBER, format!("`{text}` is not a number"));
@@ -389,6 +399,7 @@ impl Lexer<'_> {
         self.bytes.get(digits).is_some_and(u8::is_ascii_digit).then_some(digits)
     }
 
+    /// Reads `==` as `=`, and reports it.
     fn double_equals(&mut self) {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`==` is not an operator")
@@ -398,7 +409,7 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Eq, self.at + 2, diagnostic);
     }
 
-    /// A word with characters that names cannot have: one error, and the word is still a token.
+    /// Reads a word with characters that names cannot have: one error, and the word is still a token.
     fn bad_word(&mut self) {
         let rest = &self.text[self.at..];
         let n_bytes = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -418,7 +429,7 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Word, end, diagnostic);
     }
 
-    /// A run of invalid characters is one error.
+    /// Reports a run of invalid characters as one error.
     fn bad_characters(&mut self) {
         let rest = &self.text[self.at..];
         let is_known = |c: char| c.is_ascii_alphanumeric() || " \t\r\n_'\"()[]{},;.?=<>+-*/%".contains(c);

@@ -1,4 +1,4 @@
-//! Suggestions for misspelled words.
+//! Suggests corrections for misspelled words.
 
 /// Longest word that is compared.
 const WORD_BYTES_MAX: usize = 64;
@@ -22,6 +22,7 @@ pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'
     typo(word, known.into_iter().filter(|keyword| keyword.len() > 2))
 }
 
+/// Finds the known word with the smallest edit distance: at most a third of the letters, and at most 3.
 fn typo<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > WORD_BYTES_MAX {
         return None;
@@ -37,6 +38,7 @@ fn typo<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a 
         .map(|(_, candidate)| candidate)
 }
 
+/// Finds the known word that begins with the name. None if there are several, or the name is too short.
 fn completion<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     if name.len() < SHORT_BYTES_MIN {
         return None;

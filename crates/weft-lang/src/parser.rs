@@ -1,4 +1,4 @@
-//! Tokens to a syntax tree.
+//! Parser: turns tokens into a syntax tree.
 //!
 //! Recursive descent, with operator precedence for expressions. Each kind of item, declaration, handler, statement and
 //! chain option is one row of a table: its keyword, its parse function, and its syntax, which is the help of every
@@ -97,6 +97,7 @@ pub(crate) struct Parse {
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
+/// Parses a file, and keeps its tokens and layout for the formatter.
 pub(crate) fn parse_with_layout(sources: &SourceMap, file: FileId) -> Parse {
     let text = sources.file(file).text();
     let mut parser = Parser::new(text, lex(file, text));
@@ -223,6 +224,7 @@ impl Parser<'_> {
         !unnamed || words.any(|word| is(word, "IMPORT"))
     }
 
+    /// Parses one item of a file.
     fn item(&mut self) -> Parsed<Item> {
         self.form = "";
         let start = self.token().span;
@@ -260,7 +262,7 @@ impl Parser<'_> {
         self.misspelled_as(word, meant, place, &format!("did you mean `{meant}`?"));
     }
 
-    /// Like [`Self::misspelled`], with a help.
+    /// Reports a misspelled word as [`Self::misspelled`], with a help.
     fn misspelled_as(&mut self, word: &str, meant: &str, place: &str, help: &str) {
         let span = self.token().span;
         let diagnostic =
@@ -271,6 +273,7 @@ impl Parser<'_> {
         self.fail(diagnostic);
     }
 
+    /// Parses an item after `CREATE`. `start` is the span of that word.
     fn create(&mut self, start: Span) -> Parsed<Item> {
         let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
         let create = Create { start, or_replace };
@@ -301,6 +304,7 @@ impl Parser<'_> {
         (row.read)(self, create)
     }
 
+    /// Reports a kind of object that this version does not support.
     fn kind_elsewhere(&mut self, kind: &str) -> cursor::Failed {
         let span = self.token().span;
         let kinds: Vec<&str> = KINDS.iter().map(|(row, _)| row.keyword).collect();
@@ -363,12 +367,14 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses the rest of `IMPORT 'path';`.
     fn import(&mut self, start: Span) -> Parsed<Item> {
         let path = self.string("the path of a file, in quotes")?;
         self.semicolon()?;
         Ok(Item::Import(Import { path, span: self.span_from(start) }))
     }
 
+    /// Parses `DROP kind name`.
     fn drop_item(&mut self, start: Span) -> Parsed<Item> {
         self.offer(KINDS.iter().map(|(row, _)| row.keyword));
         let word = self.word().unwrap_or_default();
@@ -385,6 +391,7 @@ impl Parser<'_> {
         Ok(Item::Drop(DropItem { kind: *kind, name, span: self.span_from(start) }))
     }
 
+    /// Parses the rest of an INSERT of rows at top level.
     fn insert_rows(&mut self, start: Span) -> Parsed<Item> {
         let rows = self.inserted()?;
         self.semicolon()?;

@@ -183,6 +183,7 @@ struct Loader<'a> {
 const IMPORT_DEPTH_MAX: usize = 64;
 
 impl Loader<'_> {
+    /// Loads a file, its imports and schemas, and adds its items to the program.
     fn file(&mut self, name: String, text: String, program: &mut Program) {
         self.state.insert(name.clone(), Visit::Open);
         if self.stack.is_empty() {
@@ -200,6 +201,7 @@ impl Loader<'_> {
         self.state.insert(name, Visit::Done);
     }
 
+    /// Parses a file, and counts errors that hide no declarations.
     fn parse(&mut self, file: FileId, program: &mut Program) -> Ast {
         let (ast, diagnostics) = parser::parse(self.sources, file);
         if !ast.misses_declarations {
@@ -209,6 +211,7 @@ impl Loader<'_> {
         ast
     }
 
+    /// Adds an item to the program. An import loads a file, and a type its schema.
     fn item(&mut self, item: Item, file_name: &str, program: &mut Program) {
         match item {
             Item::Import(import) => self.import(&import, file_name, program),
@@ -220,6 +223,7 @@ impl Loader<'_> {
         }
     }
 
+    /// Loads an imported file, unless it is loaded. Reports cycles and too deep nesting.
     fn import(&mut self, import: &Import, from: &str, program: &mut Program) {
         let StrLit { value: path, span } = &import.path;
         let name = self.resolver.name(path, Some(from));
@@ -271,6 +275,7 @@ impl Loader<'_> {
         files.iter().find(|file| name(file) == near && *file != path).cloned()
     }
 
+    /// Reports an import cycle, with the imports that lead around it.
     fn report_cycle(&mut self, name: &str, span: Span) {
         let start = self.stack.iter().position(|(open, _)| open == name).unwrap_or(0);
         let names: Vec<&str> = self.stack[start..].iter().map(|(open, _)| open.as_str()).collect();
@@ -284,6 +289,7 @@ impl Loader<'_> {
         self.diagnostics.push(diagnostic.with_help(help));
     }
 
+    /// Loads the schema of a `CREATE TYPE`.
     fn schema(&mut self, item: &TypeItem, from: &str, program: &mut Program) {
         let source = item.schema();
         match self.resolver.schema(&source, Some(from)) {
@@ -330,6 +336,7 @@ impl Loader<'_> {
         }
     }
 
+    /// Reports items of one kind with the same name. DROP frees a name.
     fn check_unique(&mut self, items: &[Item]) {
         let mut seen: BTreeMap<(u8, &str), (Kind, Span)> = BTreeMap::new();
         let mut n_reported = 0;

@@ -142,6 +142,7 @@ impl SourceFile {
         self.line_starts.partition_point(|start| *start <= offset) - 1
     }
 
+    /// Returns the last character boundary at or before an offset.
     fn floor_char_boundary(&self, offset: u32) -> usize {
         let mut end = (offset as usize).min(self.text.len());
         while !self.text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Types as written, widening rules, and parsing of literals.
+//! The types of the language: types as written, widening rules, and parsing of literals.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use weft_core::{Interval, Status, Type, Value};
 
 use crate::ast::TypeKind;
 
-/// The type that a type expression names; None if there is no such type. An enum of a schema is an `I32`.
+/// Finds the type that a type expression names; None if there is no such type. An enum of a schema is an `I32`.
 pub fn named(kind: &TypeKind, schema: &Schema) -> Option<Type> {
     Some(match kind {
         TypeKind::Bool => Type::Bool,
@@ -81,7 +81,7 @@ pub fn widens(from: Type, to: Type) -> bool {
     }
 }
 
-/// The narrowest type that both widen to.
+/// Returns the narrowest type that both widen to. None if there is none.
 pub fn common(a: Type, b: Type) -> Option<Type> {
     if a == b {
         return Some(a);
@@ -185,6 +185,7 @@ fn is_past_bounds(text: &str) -> bool {
         && interval(text).is_none()
 }
 
+/// Describes the text form of a type for an error.
 fn expected_text(ty: Type) -> &'static str {
     match ty {
         Type::Interval => "an INTERVAL is a number and a unit: '5 ms', '1.5 s', '2 h' (ns us ms s min h d)",
@@ -245,7 +246,7 @@ fn split_unit(text: &str) -> Option<(&str, &str)> {
     (!number.is_empty()).then(|| (number, unit.trim_start()))
 }
 
-/// A decimal number times `scale`; None if it is not a number, too large, or not an integer after scaling.
+/// Parses a decimal number times `scale`; None if it is not a number, too large, or not an integer after scaling.
 fn scaled(number: &str, scale: i128) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     // A number with more digits is not a multiple of a nanosecond, or does not fit.
@@ -314,6 +315,7 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
+/// Returns the number of days in a month.
 fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
         2 => 28 + i64::from(is_leap(year)),
@@ -322,12 +324,14 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
+/// Returns the number of days from 1970-01-01 to a date.
 fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
     let years: i64 = (1970..year).map(|year| 365 + i64::from(is_leap(year))).sum();
     let months: i64 = (1..month).map(|month| days_in_month(year, month)).sum();
     years + months + day - 1
 }
 
+/// Returns the bytes of an address.
 fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -338,7 +342,7 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 /// The number of bits before the IPv4 address in `::ffff:10.0.0.1`.
 const MAPPED_BITS: u8 = 96;
 
-/// An address and its prefix length: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
+/// Parses an address and its prefix length: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
 pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);
@@ -368,6 +372,7 @@ pub fn network_of(text: &str) -> Option<String> {
     })
 }
 
+/// Parses a network: the address bytes with the host bits cleared, and the prefix length.
 fn cidr(text: &str) -> Option<Vec<u8>> {
     let (address, length) = address_within(text)?;
     let mut bytes = octets(address);
@@ -379,6 +384,7 @@ fn cidr(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Parses a MAC address of six hexadecimal bytes.
 fn mac(text: &str) -> Option<Vec<u8>> {
     let bytes: Option<Vec<u8>> = text
         .split(':')

@@ -1,4 +1,4 @@
-//! The static cost of a chain: worst case and estimate.
+//! Computes the static cost of a chain: worst case and estimate.
 
 use std::collections::BTreeMap;
 use weft_core::limits::LIKE_BYTES_MAX;
@@ -37,7 +37,7 @@ pub struct HandlerOps {
 }
 
 impl HandlerOps {
-    /// The values with their handlers' keywords.
+    /// Returns the values with their handlers' keywords.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("OPEN", self.open),
@@ -59,7 +59,7 @@ pub struct Cost {
     pub shared_table_bytes: u64,
 }
 
-/// The worst-case cost of a chain.
+/// Computes the worst-case cost of a chain.
 pub fn cost(chain: &ChainProgram) -> Cost {
     let table_bytes = |owner: &str| {
         let owned = chain.tables.iter().filter(|table| table.owner == owner);
@@ -89,6 +89,7 @@ pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
     by_handler(handlers, longest_path)
 }
 
+/// Applies a cost function to each handler. Handlers of the same event are added up.
 fn by_handler(handlers: &Handlers, of: impl Fn(&Function) -> u64) -> HandlerOps {
     let one = |handler: &Option<Function>| handler.as_ref().map_or(0, &of);
     let every = handlers.every.iter().map(|(_, handler)| of(handler));
@@ -108,7 +109,7 @@ const SEARCH_NS_PER_KIB: u64 = 6_000;
 const WILDCARDS_NS_PER_KIB: u64 = 6_000;
 const COPY_NS_PER_KIB: u64 = 100;
 
-/// The bytes of constants in a function.
+/// Returns the bytes of the constants in a function.
 fn literals(function: &Function) -> BTreeMap<Value, &[u8]> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     insts
@@ -152,6 +153,7 @@ pub fn typical_ns(chain: &ChainProgram, element: &Element) -> f64 {
     handlers.into_iter().flatten().map(of).sum::<u64>() as f64 / 1e3
 }
 
+/// Estimates the longest path of a function in picoseconds.
 fn picoseconds(chain: &ChainProgram, function: &Function) -> u64 {
     let of_block = |at: usize| {
         let insts = &function.blocks[at].insts;
@@ -176,6 +178,7 @@ const RESHAPE_PS: u64 = 60_000;
 /// Picoseconds of encoding a small message with its changes.
 const REWRITE_PS: u64 = 150_000;
 
+/// Estimates an instruction in picoseconds.
 fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     match &inst.op {
@@ -210,6 +213,7 @@ fn longest_path(function: &Function) -> u64 {
     longest(function, |at| function.blocks[at].insts.len() as u64 + 1)
 }
 
+/// Returns the cost of the most expensive path of a function. `of_block` gives the cost of one block.
 fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
     let weights = weights(function);
     let mut behind = vec![0_u64; function.blocks.len()];
@@ -247,7 +251,7 @@ fn reverse_postorder(function: &Function) -> Vec<usize> {
     done
 }
 
-/// How often each block runs at most: the product of the scans around it.
+/// Computes how often each block runs at most: the product of the scans around it.
 fn weights(function: &Function) -> Vec<u64> {
     let n = function.blocks.len();
     let (mut leads_to, mut comes_from) = (vec![Vec::new(); n], vec![Vec::new(); n]);

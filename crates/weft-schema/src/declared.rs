@@ -132,7 +132,7 @@ pub(crate) struct Method {
 }
 
 impl Features {
-    /// The defaults of an edition.
+    /// Returns the default features of an edition.
     pub(crate) fn of(edition: Edition) -> Self {
         let presence = match edition {
             Edition::Proto3 => FieldPresence::Implicit,

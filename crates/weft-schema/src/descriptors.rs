@@ -29,6 +29,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, File)>, Fault> {
 
 const HOW: &str = "`protoc --include_imports --descriptor_set_out=FILE` writes one";
 
+/// Returns the fault for bytes that are no valid descriptor set.
 fn damaged() -> Fault {
     Fault::new(format!("it is damaged, or no descriptor set; {HOW}"))
 }
@@ -51,6 +52,7 @@ impl<'b> Parts<'b> {
         Self { rest: bytes }
     }
 
+    /// Reads one field: its number and value. None if the bytes are damaged.
     fn part(&mut self) -> Option<(u64, Value<'b>)> {
         let tag = self.varint()?;
         let value = match tag & 7 {
@@ -67,6 +69,7 @@ impl<'b> Parts<'b> {
         (tag >= 8).then_some((tag >> 3, value))
     }
 
+    /// Reads a varint. None if it has no end within ten bytes.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for (i, &byte) in self.rest.iter().take(10).enumerate() {
@@ -79,6 +82,7 @@ impl<'b> Parts<'b> {
         None
     }
 
+    /// Consumes this number of bytes. None if fewer are left.
     fn bytes(&mut self, length: usize) -> Option<&'b [u8]> {
         let (bytes, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
@@ -101,6 +105,7 @@ impl<'b> Iterator for Parts<'b> {
     }
 }
 
+/// Reads a name of at most [`NAME_BYTES_MAX`] bytes.
 fn text(bytes: &[u8]) -> Result<String, Fault> {
     if bytes.len() > NAME_BYTES_MAX {
         return Err(Fault::new(format!("a name in it exceeds the limit of {NAME_BYTES_MAX} bytes")));
@@ -112,6 +117,7 @@ fn name_of(bytes: &[u8]) -> Result<Name, Fault> {
     Ok(Name { text: text(bytes)?, span: 0..0 })
 }
 
+/// Reads a `FileDescriptorProto`. Returns the file's name and declarations.
 fn file(bytes: &[u8]) -> Result<(String, File), Fault> {
     let (mut name, mut syntax, mut edition) = (String::new(), String::new(), 0);
     let (mut public, mut lax) = (Vec::new(), Vec::new());
@@ -156,6 +162,7 @@ fn file(bytes: &[u8]) -> Result<(String, File), Fault> {
     Ok((name, file))
 }
 
+/// Reads a `DescriptorProto` and the messages in it. `depth` is the number of enclosing messages.
 fn message(bytes: &[u8], depth: usize) -> Result<Message, Fault> {
     if depth >= NESTING_MAX {
         return Err(Fault::new(format!("messages in it nest deeper than {NESTING_MAX}")));
@@ -190,6 +197,7 @@ fn message(bytes: &[u8], depth: usize) -> Result<Message, Fault> {
     Ok(message)
 }
 
+/// Reads a `FieldDescriptorProto`.
 fn field(bytes: &[u8]) -> Result<Field, Fault> {
     let (mut name, mut number, mut label, mut ty, mut type_name) = (String::new(), 0, 1, 0, String::new());
     let (mut features, mut oneof, mut is_proto3_optional) = (Features::default(), None, false);
@@ -254,6 +262,7 @@ const SCALARS: [Option<FieldKind>; 19] = [
     Some(FieldKind::Sint64),
 ];
 
+/// Reads an `EnumDescriptorProto`.
 fn enumeration(bytes: &[u8]) -> Result<Enum, Fault> {
     let mut declared = Enum::default();
     for part in Parts::of(bytes) {
@@ -277,6 +286,7 @@ fn enumeration(bytes: &[u8]) -> Result<Enum, Fault> {
     Ok(declared)
 }
 
+/// Reads a `ServiceDescriptorProto`.
 fn service(bytes: &[u8]) -> Result<Service, Fault> {
     let mut service = Service::default();
     for part in Parts::of(bytes) {
@@ -289,6 +299,7 @@ fn service(bytes: &[u8]) -> Result<Service, Fault> {
     Ok(service)
 }
 
+/// Reads a `MethodDescriptorProto`.
 fn method(bytes: &[u8]) -> Result<Method, Fault> {
     let (mut name, mut input, mut output) = (String::new(), name_of(&[])?, name_of(&[])?);
     let (mut client_streaming, mut server_streaming) = (false, false);

@@ -44,7 +44,7 @@ impl<'t> Lexer<'t> {
         self.text
     }
 
-    /// The next token. At the end it returns [`TokenKind::End`] every time.
+    /// Reads the next token. At the end it returns [`TokenKind::End`] every time.
     pub(crate) fn next(&mut self) -> Result<Token, SyntaxError> {
         self.space()?;
         let start = self.pos;
@@ -98,7 +98,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A number in any base. The code that needs its value checks the digits.
+    /// Reads a number in any base. The code that needs its value checks the digits.
     fn number(&mut self) -> TokenKind {
         let start = self.pos;
         let is_hex = self.byte(0) == Some(b'0') && matches!(self.byte(1), Some(b'x' | b'X'));
@@ -119,6 +119,7 @@ impl<'t> Lexer<'t> {
         if is_float { TokenKind::Float } else { TokenKind::Int }
     }
 
+    /// Reads a string literal up to its closing quote, which must be on the same line.
     fn string(&mut self, quote: u8) -> Result<TokenKind, SyntaxError> {
         let start = self.pos;
         self.pos += 1;

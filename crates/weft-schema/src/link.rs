@@ -39,6 +39,7 @@ struct Loading<'f> {
 }
 
 impl Loading<'_> {
+    /// Parses a file and adds it, unless it is known. Returns its index. Fails at the limits on files and bytes.
     fn add(&mut self, source: Source) -> Result<usize, Fault> {
         if let Some(&known) = self.by_name.get(&source.name) {
             return Ok(known);
@@ -160,6 +161,7 @@ struct Linker<'a> {
     visible: Option<Vec<FileSet>>,
 }
 
+/// Resolves all names of the files. With `is_checked`, a file sees only the names of its imports.
 fn link(files: &[Linked], is_checked: bool) -> Result<Schema, Fault> {
     let order = in_order(files)?;
     let visible = is_checked.then(|| visible(files, &order));
@@ -174,7 +176,7 @@ fn link(files: &[Linked], is_checked: bool) -> Result<Schema, Fault> {
     Ok(Schema { messages, enums: linker.enums, services })
 }
 
-/// The file indexes in dependency order: imports come first.
+/// Sorts the file indexes in dependency order: imports come first.
 fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {
@@ -232,6 +234,7 @@ impl FileSet {
         set
     }
 
+    /// Adds the files of another set.
     fn add(&mut self, other: &Self) {
         for (word, more) in self.0.iter_mut().zip(other.0) {
             *word |= more;
@@ -243,7 +246,8 @@ impl FileSet {
     }
 }
 
-/// For each file, the files whose names it sees: itself, its imports, and their public imports, transitively.
+/// Returns, for each file, the files whose names it sees: itself, its imports, and their public imports,
+/// transitively.
 fn visible(files: &[Linked], order: &[usize]) -> Vec<FileSet> {
     let own: Vec<FileSet> = (0..files.len()).map(FileSet::of).collect();
     let (mut exported, mut visible) = (own.clone(), own);
@@ -263,6 +267,7 @@ fn visible(files: &[Linked], order: &[usize]) -> Vec<FileSet> {
 impl<'a> Linker<'a> {
     // ---- declarations ------------------------------------------------------------------------------------------
 
+    /// Registers the package and the declarations of a file.
     fn declare_file(&mut self, at: usize) -> Result<(), Fault> {
         let files = self.files;
         let file = &files[at].file;
@@ -314,6 +319,7 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
+    /// Registers an enum and its values.
     fn declare_enum(
         &mut self,
         declared: &Enum,
@@ -358,6 +364,7 @@ impl<'a> Linker<'a> {
 
     // ---- references --------------------------------------------------------------------------------------------
 
+    /// Resolves the field types of a message. Fails if two fields have the same name or number.
     fn message(&self, scoped: &ScopedMessage<'_>) -> Result<schema::Message, Fault> {
         let declared = &scoped.message.fields;
         let (mut names, mut numbers) = (BTreeSet::new(), BTreeMap::new());
@@ -418,6 +425,7 @@ impl<'a> Linker<'a> {
         matches!(kind, FieldKind::Message(at) if self.messages[at].message.is_map_entry)
     }
 
+    /// Resolves the services of all files, in this order of files.
     fn services(&self, order: &[usize]) -> Result<Vec<schema::Service>, Fault> {
         let mut services = Vec::new();
         for &at in order {
@@ -483,6 +491,7 @@ impl<'a> Linker<'a> {
         is_seen.then_some(symbol)
     }
 
+    /// Returns the fault for an unknown name. Names the file that declares it, if `file` only lacks its import.
     fn unresolved(&self, name: &Name, scope: &str, file: usize) -> Fault {
         let shown = name.text.trim_start_matches('.');
         let scopes = core::iter::successors(Some(scope), |scope| (!scope.is_empty()).then(|| outer(scope)));
@@ -497,6 +506,8 @@ impl<'a> Linker<'a> {
         self.fault(why, file, &name.span)
     }
 
+    /// Returns a fault with the position in a file; for a descriptor set, which has no text, only with the file's
+    /// name.
     fn fault(&self, why: String, file: usize, span: &core::ops::Range<usize>) -> Fault {
         let source = &self.files[file].source;
         if source.text.is_empty() {

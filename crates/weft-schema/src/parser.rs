@@ -55,7 +55,7 @@ enum FieldScope {
 impl<'t> Parser<'t> {
     // ---- files -------------------------------------------------------------------------------------------------
 
-    /// `syntax = "proto3";` or `edition = "2023";`, the first statement. A file without one is proto2.
+    /// Parses `syntax = "proto3";` or `edition = "2023";`, the first statement. A file without one is proto2.
     fn edition(&mut self) -> Parsed<()> {
         let is_edition = self.at_word("edition");
         if !is_edition && !self.at_word("syntax") {
@@ -78,6 +78,7 @@ impl<'t> Parser<'t> {
         self.mark(b';')
     }
 
+    /// Parses one declaration at the top level of a file.
     fn statement(&mut self) -> Parsed<()> {
         if self.eat_mark(b';')? {
             return Ok(());
@@ -125,6 +126,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Parses an import, and adds it to the file.
     fn import(&mut self) -> Parsed<()> {
         self.bump()?;
         let kind = match self.word_here() {
@@ -145,6 +147,7 @@ impl<'t> Parser<'t> {
         self.mark(b';')
     }
 
+    /// Parses a service and its methods, and adds it to the file.
     fn service(&mut self) -> Parsed<()> {
         self.bump()?;
         let name = self.name("the name of a service")?;
@@ -162,6 +165,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Parses a method: its request and response types, and whether they are streams.
     fn method(&mut self) -> Parsed<Method> {
         self.bump()?;
         let name = self.name("the name of a method")?.text;
@@ -182,7 +186,7 @@ impl<'t> Parser<'t> {
         Ok(Method { name, input, output, client_streaming, server_streaming })
     }
 
-    /// `(Message)` or `(stream Message)`.
+    /// Parses the type of a request or response: `(Message)` or `(stream Message)`.
     fn streamed(&mut self) -> Parsed<(bool, Name)> {
         self.mark(b'(')?;
         let is_stream = self.at_word("stream") && self.is_name_ahead()?;
@@ -196,6 +200,7 @@ impl<'t> Parser<'t> {
 
     // ---- messages ----------------------------------------------------------------------------------------------
 
+    /// Parses a message. `depth` is the number of enclosing messages.
     fn message(&mut self, depth: usize) -> Parsed<Message> {
         self.bump()?;
         let name = self.name("the name of a message")?;
@@ -204,6 +209,7 @@ impl<'t> Parser<'t> {
         Ok(message)
     }
 
+    /// Parses the body of a message or group. Fails if messages nest deeper than [`NESTING_MAX`].
     fn message_body(&mut self, message: &mut Message, depth: usize) -> Parsed<()> {
         if depth >= NESTING_MAX {
             return fail(format!("messages nest deeper than {NESTING_MAX}"), self.token.span.clone());
@@ -215,6 +221,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Parses one declaration in a message.
     fn message_statement(&mut self, message: &mut Message, depth: usize) -> Parsed<()> {
         if self.eat_mark(b';')? {
             return Ok(());
@@ -243,7 +250,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `extend Message { fields }`. Keeps only the messages that its groups declare.
+    /// Parses `extend Message { fields }`. Keeps only the messages that its groups declare.
     fn extend(&mut self, around: &mut Message, depth: usize) -> Parsed<()> {
         self.bump()?;
         self.type_name()?;
@@ -258,6 +265,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Parses a oneof, and appends its fields to the message.
     fn oneof(&mut self, message: &mut Message, depth: usize) -> Parsed<()> {
         self.bump()?;
         self.name("the name of a oneof")?;
@@ -276,6 +284,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Parses a field, a map or a group, and appends it to the message. `around` is the enclosing declaration.
     fn field(&mut self, message: &mut Message, around: FieldScope, depth: usize) -> Parsed<()> {
         let label = self.label(around)?;
         if self.at_word("map") && self.mark_ahead()? == Some(b'<') {
@@ -324,6 +333,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Parses the label of a field. Fails if the edition or `around` does not permit it.
     fn label(&mut self, around: FieldScope) -> Parsed<Label> {
         let (word, edition) = (self.word_here(), self.file.edition);
         let label = match word {
@@ -348,6 +358,7 @@ impl<'t> Parser<'t> {
         fail(why.to_owned(), self.here())
     }
 
+    /// Parses a scalar type, or the name of a type.
     fn field_type(&mut self) -> Parsed<Type> {
         if let Some(kind) = self.word_here().and_then(scalar) {
             self.bump()?;
@@ -359,6 +370,7 @@ impl<'t> Parser<'t> {
         self.type_name().map(Type::Named)
     }
 
+    /// Parses the number of a field. Returns 0 for an extension, whose number is not used.
     fn field_number(&mut self, around: FieldScope) -> Parsed<u32> {
         let span = self.here();
         let number = self.int("the number of the field")?;
@@ -375,7 +387,7 @@ impl<'t> Parser<'t> {
         Ok(number as u32)
     }
 
-    /// `map<Key, Value> name = 1;`: a repeated message of a key and a value.
+    /// Parses `map<Key, Value> name = 1;`: a repeated message of a key and a value.
     fn map(&mut self, message: &mut Message) -> Parsed<()> {
         self.bump()?;
         self.mark(b'<')?;
@@ -418,6 +430,7 @@ impl<'t> Parser<'t> {
 
     // ---- enums -------------------------------------------------------------------------------------------------
 
+    /// Parses an enum and its values.
     fn enumeration(&mut self) -> Parsed<Enum> {
         self.bump()?;
         let name = self.name("the name of an enum")?;
@@ -444,6 +457,7 @@ impl<'t> Parser<'t> {
         Ok(declared)
     }
 
+    /// Parses the number of an enum value: 32 bits, with a sign.
     fn enum_number(&mut self) -> Parsed<i32> {
         let is_negative = self.eat_mark(b'-')?;
         let span = self.here();
@@ -464,7 +478,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `[name = value, ...]`, if present.
+    /// Parses `[name = value, ...]`, if present. Returns the features that it sets.
     fn field_options(&mut self) -> Parsed<Features> {
         let mut features = Features::default();
         if !self.eat_mark(b'[')? {
@@ -480,7 +494,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `name = value`. Returns the features that it sets.
+    /// Parses `name = value`. Returns the features that it sets.
     fn option(&mut self) -> Parsed<Features> {
         let mut features = Features::default();
         let (mut n_parts, mut is_feature) = (0, false);
@@ -524,7 +538,7 @@ impl<'t> Parser<'t> {
         Ok(features)
     }
 
-    /// `{ name: value ... }`. Skipped, other than features.
+    /// Skips `{ name: value ... }`, except for features.
     fn aggregate(&mut self, features: &mut Features, is_feature: bool) -> Parsed<()> {
         let opened = self.here();
         let mut depth = 0_usize;
@@ -632,6 +646,7 @@ impl<'t> Parser<'t> {
         })
     }
 
+    /// Consumes this punctuation mark if it is next. Returns whether it was.
     fn eat_mark(&mut self, mark: u8) -> Parsed<bool> {
         let is_there = self.token.kind == TokenKind::Mark(mark);
         if is_there {
@@ -648,6 +663,7 @@ impl<'t> Parser<'t> {
         if self.at_word(word) { self.bump() } else { self.expected(&format!("`{word}`")) }
     }
 
+    /// Parses one name. `what` describes it in the error.
     fn name(&mut self, what: &str) -> Parsed<Name> {
         let Some(word) = self.word_here() else { return self.expected(what) };
         let span = self.here();
@@ -682,6 +698,7 @@ impl<'t> Parser<'t> {
         Ok(Name { text, span: start..name.span.end })
     }
 
+    /// Parses an unsigned 64-bit integer. `what` describes it in the error.
     fn int(&mut self, what: &str) -> Parsed<u64> {
         let span = self.here();
         if self.token.kind != TokenKind::Int {
@@ -694,7 +711,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Adjacent string literals are concatenated.
+    /// Parses string literals; adjacent ones are concatenated.
     fn string(&mut self, what: &str) -> Parsed<String> {
         if self.token.kind != TokenKind::String {
             return self.expected(what);
@@ -709,6 +726,7 @@ impl<'t> Parser<'t> {
         Ok(value)
     }
 
+    /// Fails with a message that names the expected and the found token.
     fn expected<T>(&self, what: &str) -> Parsed<T> {
         let found = match self.token.kind {
             TokenKind::End => "the end of the file".to_owned(),

@@ -7,7 +7,7 @@ use crate::rule::{self, Flags};
 use std::collections::BTreeSet;
 
 impl<'a> Reader<'a> {
-    /// `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
+    /// Reads a test: `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
     pub(super) fn keyed(&mut self, draft: &mut Draft<'a>, table: Table<'a>, first: Token<'a>) -> Read<()> {
         let (mut keys, mut next) = (Vec::new(), first);
         loop {
@@ -57,7 +57,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The conditions of each element.
+    /// Returns one rule for each element of a set or map, with the element's verdict. Fails if an element occurs
+    /// twice, or has no verdict in a map.
     fn alternatives(
         &self,
         keys: &[(Key, Token<'a>)],
@@ -78,7 +79,7 @@ impl<'a> Reader<'a> {
                     let reason = format!("`{}` has no verdict", values[0].text);
                     return Err(at.fault(reason));
                 }
-                // Packets of this element go on, like packets without an element.
+                // `continue`: the packet proceeds to the next statement, as if no element matched.
                 (Some((_, None)), _) => {}
                 (Some((_, decision)), _) => alternatives.push((rule, decision.clone())),
                 (None, false) => alternatives.push((rule, None)),
@@ -87,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(alternatives)
     }
 
-    /// A range of ports that is open at one end: `>= 1024`.
+    /// Reads a range of ports that is open at one end: `>= 1024`.
     fn beyond(&mut self) -> Read<Option<(u16, u16)>> {
         let at = self.token();
         let is_below = match at.text {
@@ -131,6 +132,7 @@ impl<'a> Reader<'a> {
         Ok((key, self.tokens[self.at - 1]))
     }
 
+    /// Reads a field of the IP header, and restricts the rule to its IP version.
     fn header(&mut self, rule: &mut Rule, is_v6: bool) -> Read<Key> {
         rule.only(if is_v6 { Family::V6 } else { Family::V4 });
         let field = self.next();
@@ -145,6 +147,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads `sport` or `dport`, and restricts the rule to `protocols` if there are any.
     fn port(&mut self, rule: &mut Rule, protocols: &[u8]) -> Read<Key> {
         let field = self.next();
         let side = match field.text {
@@ -162,6 +165,7 @@ impl<'a> Reader<'a> {
         Ok(Key::Port(side))
     }
 
+    /// Reads `type` or `code` of ICMP or ICMPv6, and restricts the rule to that protocol.
     fn icmp(&mut self, rule: &mut Rule, is_v6: bool) -> Read<Key> {
         let field = self.next();
         let key = match field.text {
@@ -176,6 +180,7 @@ impl<'a> Reader<'a> {
         Ok(key)
     }
 
+    /// Reads the key after `meta`.
     fn meta(&mut self) -> Read<Key> {
         let key = self.next();
         match key.text {
@@ -186,6 +191,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads `state` after `ct`.
     fn state(&mut self) -> Read<Key> {
         let key = self.next();
         match key.is("state") {
@@ -194,6 +200,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads `ipv4` or `ipv6`, and restricts the rule to that family.
     pub(super) fn family(&mut self, rule: &mut Rule) -> Read<()> {
         let family = self.next();
         match family.text {
@@ -251,8 +258,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each with an optional `!=`; also `! syn` and
-    /// `{ syn, syn | ack }`.
+    /// Reads `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each with an optional `!=`; also `! syn`
+    /// and `{ syn, syn | ack }`.
     pub(super) fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") {
             let mask = self.flag_names(true)?;
@@ -316,8 +323,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values of a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. `None` for an empty set, which contains no value:
-    /// the rule matches no packet, or with `!=`, any packet.
+    /// Reads the values of a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. `None` for an empty set, which contains no
+    /// value: the rule matches no packet, or with `!=`, any packet.
     fn values(&mut self, rule: &mut Rule, table: Table<'a>, is_map: bool) -> Read<Option<Values<'a>>> {
         let negated = !is_map && self.eat("!=");
         let is_exact = negated || (!is_map && self.eat("="));

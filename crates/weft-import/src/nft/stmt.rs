@@ -11,7 +11,7 @@ const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy
 const OF_LOG: [&str; 6] = ["prefix", "level", "group", "flags", "snaplen", "queue-threshold"];
 
 impl<'a> Reader<'a> {
-    /// One test or statement of a rule.
+    /// Reads one test or statement of a rule into the draft.
     pub(super) fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
         let token = self.next().closed()?;
         if token.kind != Kind::Word {
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// The name of an existing chain.
+    /// Reads the name of an existing chain.
     fn chain_name(&mut self) -> Read<String> {
         let at = self.value()?;
         let Some(table) = self.table else { return Ok(at.text.to_owned()) };
@@ -77,6 +77,7 @@ impl<'a> Reader<'a> {
         Ok(super::id((table, at.text)))
     }
 
+    /// Skips the options of a `log` statement.
     fn log(&mut self) -> Read<()> {
         while OF_LOG.contains(&self.token().text) {
             let option = self.next();
@@ -92,7 +93,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A rate limit, or with `over` its opposite. Rows have no rates: the rule holds always, or never.
+    /// Reads a rate limit, or with `over` its opposite. Rows have no rates: the rule holds always, or never.
     fn limit(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if self.eat("name") {
             self.value()?;
@@ -128,8 +129,8 @@ impl<'a> Reader<'a> {
         }));
     }
 
-    /// `reject with icmpx admin-prohibited`. The kind of the reply implies the protocol: nft prints
-    /// `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
+    /// Reads `reject with icmpx admin-prohibited`. The kind of the reply implies the protocol: nft prints `meta
+    /// nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
     fn reject(&mut self, draft: &mut Draft<'a>) -> Read<()> {
         let (mut verdict, mut with) = (Verdict::Reject, Answer::default());
         if self.eat("with") {
@@ -181,7 +182,8 @@ impl<'a> Reader<'a> {
         if self.eat("{") { self.in_braces(open, Self::value) } else { Ok(vec![self.value()?]) }
     }
 
-    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`. All packets have mark 0 here.
+    /// Reads a test of a mark: `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`. All packets have mark 0
+    /// here.
     fn mark(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") || self.eat("and") {
             self.value()?;
@@ -202,7 +204,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `tcp option maxseg size set rt mtu`
+    /// Reads a `tcp option` statement: `tcp option maxseg size set rt mtu`.
     fn option(&mut self, at: Token<'a>) -> Read<()> {
         let words: Vec<&str> = (1..4).filter_map(|nth| Some(self.tokens.get(self.at + nth)?.text)).collect();
         if words != ["maxseg", "size", "set"] {
@@ -218,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `ct status dnat`. This program has no address translation, so no packet has this status.
+    /// Reads `ct status dnat`. This program has no address translation, so no packet has this status.
     fn status(&mut self, rule: &mut Rule) -> Read<()> {
         let negated = self.eat("!=");
         let is_braced = self.token().is("{");
@@ -237,7 +239,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `fib daddr type { local, broadcast }`
+    /// Reads a `fib` test: `fib daddr type { local, broadcast }`.
     fn fib(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if !(self.eat("daddr") && self.eat("type")) {
             return Err(at.fault("of `fib` only `fib daddr type` is supported"));

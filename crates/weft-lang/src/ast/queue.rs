@@ -144,7 +144,7 @@ pub enum QueueEvent {
     Empty,
     /// `ON EVERY interval [EACH PARTITION]`
     Every {
-        /// How often.
+        /// The period of the timer.
         interval: Expr,
         /// `EACH PARTITION`, if written.
         each_partition: Option<Span>,

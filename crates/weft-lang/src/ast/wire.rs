@@ -75,7 +75,7 @@ pub enum WireUntil {
 pub struct WireField {
     /// Its name.
     pub name: Ident,
-    /// How wide it is.
+    /// Its width.
     pub width: WireWidth,
     /// `AS type`.
     pub ty: Option<TypeExpr>,
@@ -87,7 +87,7 @@ pub struct WireField {
     pub span: Span,
 }
 
-/// How wide a field is.
+/// The width of a field.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WireWidth {
     /// `bit(n) [LITTLE]`
@@ -146,7 +146,7 @@ pub struct Payload {
 pub struct PayloadLength {
     /// `OF LAYER`: the header counts too.
     pub of_layer: bool,
-    /// How many bytes.
+    /// The number of bytes.
     pub value: Expr,
 }
 

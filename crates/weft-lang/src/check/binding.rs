@@ -1,4 +1,4 @@
-//! Column bindings to expressions instead of fields: `tenant := coalesce(header.tenant, user)`.
+//! Checks column bindings to expressions instead of fields: `tenant := coalesce(header.tenant, user)`.
 //!
 //! Names are resolved in the chain's messages, not in the element. Message fields that the expression reads become
 //! additional columns after the element's own, and the stage gets a specialised copy of the element with them.
@@ -13,7 +13,7 @@ use weft_core::{Status, Type, Value};
 use super::Cx;
 use super::chain::{self, Edge};
 use super::element::Checked;
-use super::expr::{constant, over};
+use super::expr::{constant, wrap_operand};
 use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
@@ -45,7 +45,7 @@ pub(super) struct ListElement {
 /// An expression and the columns that it reads.
 pub(super) type Computed = (Expr, Vec<(Column, ColumnLocation)>);
 
-/// The expression bound to a column; `known` are the columns that other bindings of the stage have declared.
+/// Checks the expression bound to a column; `known` are the columns that other bindings of the stage have declared.
 pub(super) fn computed(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -96,8 +96,7 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
 }
 
 impl<'c> Scope<'_, 'c> {
-    /// The value of a path in a binding of a chain on calls; None in other contexts. The inner None is a reported
-    /// error.
+    /// Resolves a path in a binding of a chain on calls; None in other contexts. The inner None is a reported error.
     pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if let Some(item) = &self.item
             && item.name == path.segments[0].name
@@ -125,7 +124,7 @@ impl<'c> Scope<'_, 'c> {
         Some(self.bound_field(bound, path))
     }
 
-    /// A field of the message.
+    /// Resolves a path to a field of the message.
     fn bound_field(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Expr> {
         let names = self.names_of(bound, path)?;
         let found = self.each_message(bound, path.span, |scope, method, message| {
@@ -143,6 +142,7 @@ impl<'c> Scope<'_, 'c> {
         Some(self.presence(bound, path, span))
     }
 
+    /// Checks `present(path)`: whether a message or field is set, here or in a list element.
     fn presence(&mut self, bound: BindingContext<'_>, path: &Path, span: Span) -> Option<Expr> {
         if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
             let value = self.member(&path.segments[1..], path.span)?;
@@ -177,14 +177,14 @@ impl<'c> Scope<'_, 'c> {
             self.cx.report(diagnostic);
             return None;
         }
-        let is_null = over(ExprKind::IsNull, value, Type::Bool, span);
+        let is_null = wrap_operand(ExprKind::IsNull, value, Type::Bool, span);
         Some(Expr {
             nullable: false,
-            ..over(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span)
+            ..wrap_operand(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span)
         })
     }
 
-    /// `req.labels['team']`
+    /// Checks the value of a map entry: `req.labels['team']`.
     pub(super) fn entry(&mut self, path: &Path, key: &ast::Expr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(path.span);
@@ -225,7 +225,7 @@ impl<'c> Scope<'_, 'c> {
         Some(leaf(ExprKind::Column(at), ty, true, span))
     }
 
-    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
+    /// Checks `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
     pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(look.list.span);
@@ -262,7 +262,7 @@ impl<'c> Scope<'_, 'c> {
         Some(Expr { kind, ty, nullable: false, fallible: true, span })
     }
 
-    /// A field of the list element.
+    /// Resolves a path to a field of the list element.
     fn member(&mut self, path: &[ast::Ident], span: Span) -> Option<Expr> {
         let (bound, item) = (self.bound?, self.item.as_ref()?);
         let (names, lists) =
@@ -311,7 +311,8 @@ impl<'c> Scope<'_, 'c> {
 
     // ---- messages ----------------------------------------------------------------------------------------------
 
-    /// The path within the message, without `req` or `resp`; reports a path into the other direction's message.
+    /// Returns the path within the message, without `req` or `resp`; reports a path into the other direction's
+    /// message.
     fn names_of(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Vec<String>> {
         let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
         let direction = match names[0].as_str() {
@@ -380,7 +381,7 @@ impl<'c> Scope<'_, 'c> {
         Some((ty, found.iter().any(|(_, nullable)| *nullable)))
     }
 
-    /// The field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
+    /// Finds the field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
     fn field_at(
         &mut self,
         bound: BindingContext<'_>,
@@ -416,7 +417,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
-    /// The column for a location; declares it if it is new.
+    /// Returns the column for a location, and declares it if it is new.
     fn declare(
         &mut self,
         bound: BindingContext<'_>,
@@ -456,6 +457,7 @@ impl<'c> Scope<'_, 'c> {
 
     // ---- faults ------------------------------------------------------------------------------------------------
 
+    /// Reports a list expression outside of a binding.
     fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
         let message = "a list can only be read in a stage's binding";
         let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
@@ -467,6 +469,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
+    /// Reports a list where one value is expected.
     fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
         let message = format!("`{dotted}` is a list, but a single value is expected here");
         let help = match self.item {
@@ -481,6 +484,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
+    /// Reports a list expression over a field that is not a list of this kind.
     fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
         let diagnostic =
             Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
@@ -490,6 +494,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
+    /// Reports a message where one value is expected.
     fn is_a_message<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
         let message = format!("`{dotted}` is a message, but a single value is expected here");
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)

@@ -1,4 +1,4 @@
-//! Chains: instances with their parameters and bindings, options, and checks that depend on the traffic.
+//! Checks chains: instances with their parameters and bindings, options, and checks that depend on the traffic.
 
 mod options;
 
@@ -143,7 +143,7 @@ fn is_same(table: &Table, other: &Table) -> bool {
 
 // ---- chains on ports -------------------------------------------------------------------------------------------
 
-/// The ports of a chain on frames; None if there is an error.
+/// Checks the ports of a chain on frames; None if there is an error.
 fn packet_edge(
     cx: &mut Cx<'_>,
     (all, groups): (&[Port], &[Group]),
@@ -205,15 +205,15 @@ pub(super) fn writes_capture(port: &Port) -> bool {
 
 /// `WHEN` of a chain on frames: a generated element that drops all other frames.
 fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
-    alone_on_frames(cx, &ast.name.name, when.span, |scope| {
+    standalone_frame_element(cx, &ast.name.name, when.span, |scope| {
         let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
         let query = Query { joins: Vec::new(), filter: Some(scope.condition(when)?) };
         Some(StmtKind::Guard { query, set: Vec::new(), otherwise })
     })
 }
 
-/// A generated element with a single statement in ON PACKET; it is not a stage of a chain.
-pub(super) fn alone_on_frames(
+/// Generates an element with a single statement in ON PACKET; it is not a stage of a chain.
+pub(super) fn standalone_frame_element(
     cx: &mut Cx<'_>,
     name: &str,
     span: Span,
@@ -240,7 +240,7 @@ pub(super) fn alone_on_frames(
     let mut frames = Vec::new();
     frame::declare(&mut element, &mut frames, new);
     element.handlers.request = Some(handler);
-    element::note_uses(&mut element);
+    element::mark_column_uses(&mut element);
     let bindings = element
         .columns
         .iter()
@@ -305,7 +305,7 @@ fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage:
     None
 }
 
-/// The location of a frame column that a stage binds: `user := ip.src`.
+/// Resolves the location of a frame column that a stage binds: `user := ip.src`.
 fn frame_binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -356,6 +356,7 @@ pub(super) struct Edge<'a> {
     pub(super) span: Span,
 }
 
+/// Returns the methods of the schemas that a method set contains.
 fn methods(cx: &Cx<'_>, set: &MethodSet) -> Vec<Method> {
     let all = cx.schema.methods().filter(|(path, _)| set.contains(path.as_bytes()));
     all.map(|(path, method)| Method {
@@ -383,6 +384,7 @@ struct Stages {
     is_whole: bool,
 }
 
+/// Checks the stages of a chain and of its branches.
 fn stages_of(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
@@ -496,13 +498,14 @@ struct StageNames<'a> {
 }
 
 impl<'a> StageNames<'a> {
+    /// Collects the names of a chain's stages.
     fn of(ast: &'a ast::Chain) -> Self {
         let all = options::chain_paths(ast).flat_map(options::stages);
         let taken = all.map(|stage| options::name_of(stage).to_owned()).collect();
         Self { placed: BTreeMap::new(), taken, numbers: BTreeMap::new() }
     }
 
-    /// An unused name, derived from a name that several stages have.
+    /// Finds an unused name, derived from a name that several stages have.
     fn unused_name(&mut self, name: &'a str) -> String {
         let number = self.numbers.entry(name).or_insert(1);
         loop {
@@ -515,6 +518,7 @@ impl<'a> StageNames<'a> {
     }
 }
 
+/// Reports two stages with the same name.
 fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), first: Span) {
     let args = if stage.args.is_empty() { "" } else { " (...)" };
     let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are named `{}`", name.name))
@@ -524,6 +528,7 @@ fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), firs
     cx.report(diagnostic);
 }
 
+/// Reports a filter in a chain on frames.
 fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     let message = format!("filter `{}` works on calls, but this chain carries frames", filter.ast.name.name);
     let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
@@ -532,6 +537,7 @@ fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     cx.report(diagnostic);
 }
 
+/// Reports a filter among stages in braces, which have no fixed order.
 fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     let message = format!("filter `{}` needs a fixed position in the chain", filter.ast.name.name);
     let diagnostic =
@@ -541,6 +547,8 @@ fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     cx.report(diagnostic);
 }
 
+/// Checks a stage with an element: its arguments, bindings and limits. Also returns the element if it was specialised
+/// for the stage.
 fn instance(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
@@ -615,6 +623,7 @@ fn instance(
     Some((instance, specialised))
 }
 
+/// Computes the target of a sink from the parameters of the instance.
 fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> Option<SinkTarget> {
     match target {
         SinkDestination::Stdout => Some(SinkTarget::Stdout),
@@ -629,7 +638,7 @@ fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> O
     }
 }
 
-/// The value of each parameter of a stage; None if one has an error.
+/// Computes the value of each parameter of a stage; None if one has an error.
 pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
     let element = &checked.element;
     let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
@@ -651,7 +660,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             continue;
         }
         if let Some(ty) = &param.function {
-            values[at] = native::given(cx, &assign.value, ty, &param.name);
+            values[at] = native::function_argument(cx, &assign.value, ty, &param.name);
             ok &= values[at].is_some();
             continue;
         }
@@ -696,6 +705,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
     None
 }
 
+/// Reports an argument that the element has no parameter for.
 fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
     let element = &checked.element;
     let message = format!("`{}` has no parameter `{}`", element.name, name.name);
@@ -795,7 +805,7 @@ fn direction_of(value: &ast::Expr) -> Option<Direction> {
     found
 }
 
-/// The bindings of a stage's columns; None if one has an error.
+/// Checks the bindings of a stage's columns; None if one has an error.
 pub(super) fn bindings(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -868,7 +878,7 @@ pub(super) fn bindings(
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
 
-/// The location of a column: a header, metadata, or a field in the messages of all methods.
+/// Resolves the location of a column: a header, metadata, or a field in the messages of all methods.
 fn binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -958,7 +968,7 @@ fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names
     !edge.methods.is_empty() && edge.methods.iter().all(is_wrapper)
 }
 
-/// The field at a path of a message, and whether it may be absent; reports an invalid path.
+/// Finds the field at a path of a message. Returns it, and whether it may be absent; reports an invalid path.
 fn field(
     cx: &mut Cx<'_>,
     method: &Method,
@@ -1004,6 +1014,7 @@ fn field(
     None
 }
 
+/// Reports a field that the message does not have, and lists its fields.
 pub(super) fn no_such_field(
     cx: &mut Cx<'_>,
     method: &Method,
@@ -1038,6 +1049,7 @@ pub(super) fn no_such_field(
     cx.report(diagnostic);
 }
 
+/// Describes a field for a diagnostic: its name and type.
 fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
     let kind = cx.schema.scalar(field).map_or(field.kind, |(kind, _)| kind);
     let ty = match (kind, types::of_field(kind)) {
@@ -1053,7 +1065,7 @@ fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
     format!("{} {ty}{suffix}", field.name)
 }
 
-/// A binding, if the location's type matches the column. `holds` is the type that can be written there.
+/// Returns a binding, if the location's type matches the column. `holds` is the type that can be written there.
 fn bound(
     cx: &mut Cx<'_>,
     column: &Column,
@@ -1107,6 +1119,7 @@ fn bound(
     Some(Binding { place, nullable })
 }
 
+/// Reports a column that cannot be bound to this source.
 fn not_bindable(cx: &mut Cx<'_>, column: &Column, span: Span, label: &str, help: &str) {
     let message = format!("column `{}` cannot be bound to this", column.name);
     let mut diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message).at(span, label);
@@ -1135,6 +1148,7 @@ fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &
     }
 }
 
+/// Reports a redirect by message content in a method that streams in both directions.
 fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
     let Some(request) = &checked.element.handlers.request else { return };
     let streams = edge.methods.iter().find(|method| method.client_streaming && method.server_streaming);
@@ -1201,6 +1215,7 @@ pub(super) fn check_mandatory(cx: &mut Cx<'_>, elements: &[Checked], chain: &Cha
     }
 }
 
+/// Reports a chain that reads more inputs than the limit.
 fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast::Chain) {
     for direction in [Direction::Request, Direction::Response] {
         let mut places: BTreeSet<String> = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The effects of a handler, collected from its typed body.
+//! Collects the effects of a handler from its typed body.
 
 use weft_core::types::Repr;
 
@@ -8,7 +8,7 @@ use crate::hir::{
     Verdict, VerdictKind,
 };
 
-/// The effects of a handler.
+/// Collects the effects of a handler.
 pub(super) fn of(handler: &Handler) -> Effects {
     let mut effects = Effects::default();
     each_stmt(&handler.body, &mut |stmt| {
@@ -37,6 +37,7 @@ pub(super) fn add_computed(handler: &mut Handler, computed: &[(usize, &Expr)]) {
     handler.effects = effects;
 }
 
+/// Adds the effects of one statement, without those of its expressions and inner statements.
 fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
     match &stmt.kind {
         StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
@@ -96,6 +97,7 @@ fn may_be_too_long(value: &Expr) -> bool {
     value.ty.repr() == Repr::Bytes
 }
 
+/// Adds the write to an assignment target.
 fn of_place(place: &AssignTarget, effects: &mut Effects) {
     match place {
         AssignTarget::Column(at) => effects.columns_written.push(*at),
@@ -110,6 +112,7 @@ fn of_query(query: &Query, effects: &mut Effects) {
     effects.tables_read.extend(query.joins.iter().map(|join| join.table));
 }
 
+/// Adds the effects of a verdict.
 fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
     match &verdict.kind {
         VerdictKind::Forward => {}
@@ -129,6 +132,7 @@ fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
     }
 }
 
+/// Adds the reads of one expression, without its operands.
 fn of_expr(expr: &Expr, handler: &Handler, effects: &mut Effects) {
     match &expr.kind {
         ExprKind::Column(at) | ExprKind::List { list: at, .. } => effects.columns_read.push(*at),
@@ -148,6 +152,7 @@ fn of_expr(expr: &Expr, handler: &Handler, effects: &mut Effects) {
     }
 }
 
+/// Sorts all lists and removes duplicates.
 fn sort(effects: &mut Effects) {
     fn tidy<T: Ord>(list: &mut Vec<T>) {
         list.sort();

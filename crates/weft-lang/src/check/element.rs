@@ -1,4 +1,4 @@
-//! Elements: parameters, columns, declarations, handlers.
+//! Checks elements: parameters, columns, declarations, handlers.
 
 use weft_core::types::Repr;
 use weft_core::{Type, Value};
@@ -26,11 +26,11 @@ pub(super) const OLD: &str = "OLD";
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) element: Element,
-    /// Of each table.
+    /// The limits of each table.
     pub(super) bounds: Vec<Bounds>,
-    /// Of each `ON EVERY`.
+    /// The interval of each `ON EVERY`.
     pub(super) every: Vec<Option<Expr>>,
-    /// Of each sink.
+    /// The destination of each sink.
     pub(super) targets: Vec<SinkDestination>,
     /// Columns that have a fixed location in or beside the frame: index into [`Element::columns`], and the location.
     pub(super) frames: Vec<(usize, ColumnLocation)>,
@@ -87,7 +87,7 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
         declare(cx, &mut checked, shared, decl, &mut n_rand);
     }
     handlers(cx, &mut checked, shared, ast, &mut n_rand);
-    note_uses(&mut checked.element);
+    mark_column_uses(&mut checked.element);
     cx.has_gaps = had_gaps;
     cx.layer_is_missing = false;
     is_known.then_some(checked)
@@ -112,6 +112,7 @@ pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<
     None
 }
 
+/// Checks the parameters of an element and adds them.
 pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Param], n_rand: &mut u32) {
     for param in params {
         if let Some(first) = element.params.iter().find(|known| known.name == param.name.name) {
@@ -142,12 +143,12 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
     }
 }
 
-/// A parameter that takes a function.
+/// Checks a parameter that takes a function.
 fn function_param(cx: &mut Cx<'_>, param: &ast::Param, function: &ast::FunctionType) -> Param {
     let name = param.name.name.clone();
     let ty = native::function_type(cx, function);
     let default = match (&ty, &param.default) {
-        (Some(ty), Some(default)) => native::given(cx, default, ty, &name),
+        (Some(ty), Some(default)) => native::function_argument(cx, default, ty, &name),
         _ => None,
     };
     if ty.is_none() || param.default.is_some() && default.is_none() {
@@ -158,6 +159,7 @@ fn function_param(cx: &mut Cx<'_>, param: &ast::Param, function: &ast::FunctionT
     Param { name, ty: Type::Int(64), nullable: false, function, default, span: param.span }
 }
 
+/// Checks the columns of one direction and adds them.
 pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Field], direction: Direction) {
     for field in fields {
         let is_same = |known: &&Column| known.name == field.name.name && known.direction == direction;
@@ -192,6 +194,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Fie
     }
 }
 
+/// Checks a declaration of an element and adds it.
 fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl, n_rand: &mut u32) {
     let element = &mut checked.element;
     match decl {
@@ -267,6 +270,7 @@ fn declared_at(element: &Element, name: &str) -> Option<Span> {
     all.find(|(known, _)| *known == name).map(|(_, span)| span)
 }
 
+/// Checks a variable: one machine word that is not NULL.
 fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) -> Var {
     let known = cx.type_expr(&decl.ty);
     let ty = known.unwrap_or(Type::Bool);
@@ -304,6 +308,7 @@ fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) ->
     Var { name: decl.name.name.clone(), ty, start, merge, span: decl.span }
 }
 
+/// Checks a column of the CALL row, which is not NULL.
 fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &mut u32) -> CallCell {
     let name = column.name.name.clone();
     let ty = cx.stored_type(&column.ty, column.span, &name);
@@ -384,6 +389,7 @@ fn is_same_but_length(a: Type, b: Type) -> bool {
     matches!((a, b), (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_))) || a == b
 }
 
+/// Checks a sink. Returns it with the destination, which may depend on parameters.
 fn sink(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -428,6 +434,7 @@ fn sink(
     (Sink { name: decl.name.name.clone(), columns, format, span: decl.span }, target)
 }
 
+/// Checks the handlers of an element and adds them.
 fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast::Element, n_rand: &mut u32) {
     for handler in &ast.handlers {
         let is_packet = checked.element.layer != Layer::Rpc;
@@ -468,11 +475,12 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             checked.every.push(interval);
         }
         let old = match &handler.event {
-            Event::Timeout(name) | Event::Evict(name) => match left(cx, checked, shared, kind, name, handler)
-            {
-                Some(table) => Some(table),
-                None => continue,
-            },
+            Event::Timeout(name) | Event::Evict(name) => {
+                match removal_table(cx, checked, shared, kind, name, handler) {
+                    Some(table) => Some(table),
+                    None => continue,
+                }
+            }
             _ => None,
         };
         let (done, frames) = self::handler(cx, checked, shared, (kind, old), handler, n_rand);
@@ -508,9 +516,9 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
     }
 }
 
-/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a second
-/// handler.
-fn left(
+/// Finds the table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a
+/// second handler.
+fn removal_table(
     cx: &mut Cx<'_>,
     checked: &Checked,
     shared: &[Table],
@@ -601,7 +609,7 @@ fn handler(
     (handler, frames)
 }
 
-/// An unused name from RETURNING is most likely a misspelled CALL column.
+/// Reports an unused name from RETURNING: it is most likely a misspelled CALL column.
 fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
     let returned = std::mem::take(&mut cx.returned);
     for (local, name) in returned {
@@ -621,6 +629,7 @@ fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
     }
 }
 
+/// Whether a handler reads this local.
 fn reads_local(handler: &Handler, local: LocalId) -> bool {
     let mut found = false;
     each_stmt(&handler.body, &mut |stmt| {
@@ -631,8 +640,8 @@ fn reads_local(handler: &Handler, local: LocalId) -> bool {
     found
 }
 
-/// Records the columns that handlers read, write and reply.
-pub(super) fn note_uses(element: &mut Element) {
+/// Marks each column of an element as read, written or replied, from the effects of its handlers.
+pub(super) fn mark_column_uses(element: &mut Element) {
     let mut replied = Vec::new();
     for handler in element.handlers.iter() {
         each_stmt(&handler.body, &mut |stmt| {

@@ -21,7 +21,7 @@ use crate::types;
 const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = counted(m, bin)`";
 
 impl Scope<'_, '_> {
-    /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
+    /// Checks an expression and returns its typed form. Its type is its own; `want` is a hint for literals.
     ///
     /// It only dispatches: trees are up to [`weft_core::limits::EXPR_HEIGHT_MAX`] high, so recursive functions need
     /// small stack frames.
@@ -52,7 +52,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
+    /// Checks `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
     fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -153,9 +153,10 @@ impl Scope<'_, '_> {
 
     fn logical_not(&mut self, operand: &ast::Expr, span: Span) -> Option<Expr> {
         let operand = self.condition(operand)?;
-        Some(over(ExprKind::Not, operand, Type::Bool, span))
+        Some(wrap_operand(ExprKind::Not, operand, Type::Bool, span))
     }
 
+    /// Checks `CAST(e AS type)`.
     fn explicit_cast(&mut self, operand: &ast::Expr, ty: &ast::TypeExpr, span: Span) -> Option<Expr> {
         let to = self.cx.type_expr(ty)?;
         let operand = self.expr(operand, Some(to))?;
@@ -184,7 +185,7 @@ impl Scope<'_, '_> {
         Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
     }
 
-    /// An expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
+    /// Checks an expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
     pub(super) fn value_for(
         &mut self,
         ast: &ast::Expr,
@@ -196,7 +197,8 @@ impl Scope<'_, '_> {
         if nullable { Some(expr) } else { self.never_null(expr, ty, whose) }
     }
 
-    /// The expression, if it is never NULL; `whose` names the target in messages, and `ty` is its type.
+    /// Returns the expression if it is never NULL, and reports it otherwise; `whose` names the target in messages,
+    /// and `ty` is its type.
     pub(super) fn never_null(&mut self, expr: Expr, ty: Type, whose: &str) -> Option<Expr> {
         if !expr.nullable {
             return Some(expr);
@@ -253,11 +255,12 @@ impl Scope<'_, '_> {
         }
         if types::widens(expr.ty, ty) {
             let span = expr.span;
-            return Some(over(ExprKind::Widen, expr, ty, span));
+            return Some(wrap_operand(ExprKind::Widen, expr, ty, span));
         }
         self.mismatch(&expr, ty)
     }
 
+    /// Reports an expression of the wrong type, with a conversion if there is one.
     fn mismatch<T>(&mut self, expr: &Expr, ty: Type) -> Option<T> {
         let text = self.cx.sources.slice(expr.span).to_owned();
         let shown = if text.len() <= 40 { text.as_str() } else { "..." };
@@ -287,6 +290,7 @@ impl Scope<'_, '_> {
 
     // ---- literals ----------------------------------------------------------------------------------------------
 
+    /// Types an integer literal: the wanted type if the value fits, otherwise the default type.
     fn integer(&mut self, n: i128, want: Option<Type>, span: Span) -> Option<Expr> {
         match want {
             Some(Type::F64) => return Some(constant(Value::Float(n as f64), Type::F64, span)),
@@ -312,6 +316,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Types a text literal: reads it as the wanted type, such as an INTERVAL or an address.
     fn text_literal(&mut self, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
         let ty = types::without_length(want.unwrap_or(Type::Text(None)));
         match types::read_text(text, ty) {
@@ -346,6 +351,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Types NULL, which needs a wanted type.
     fn null(&mut self, want: Option<Type>, span: Span) -> Option<Expr> {
         let Some(ty) = want else {
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
@@ -357,6 +363,7 @@ impl Scope<'_, '_> {
         Some(leaf(ExprKind::Const(Value::Null), ty, true, span))
     }
 
+    /// Checks `-a`. A negated literal becomes one constant.
     fn negation(&mut self, operand: &ast::Expr, want: Option<Type>, span: Span) -> Option<Expr> {
         if let Ast::Int(n) = operand.kind {
             return self.integer(-i128::from(n), want, span);
@@ -372,7 +379,7 @@ impl Scope<'_, '_> {
             return None;
         }
         let (ty, fallible) = (operand.ty, operand.ty != Type::F64 || operand.fallible);
-        Some(Expr { fallible, ..over(ExprKind::Neg, operand, ty, span) })
+        Some(Expr { fallible, ..wrap_operand(ExprKind::Neg, operand, ty, span) })
     }
 
     /// The lower-case name of a header or trailer key; reports an invalid one.
@@ -384,6 +391,7 @@ impl Scope<'_, '_> {
         header::name(self.cx, text, key.span)
     }
 
+    /// Checks `header['name']` or `trailer['name']`, where the handler may read it.
     fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
         if self.view == View::StatusCondition {
             return self.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
@@ -420,6 +428,7 @@ impl Scope<'_, '_> {
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
+    /// Checks a binary operation: a logical operator, a comparison, a concatenation or arithmetic.
     fn binary(
         &mut self,
         op: BinaryOp,
@@ -455,6 +464,7 @@ impl Scope<'_, '_> {
         self.arith(op, op_span, left, right, want, span)
     }
 
+    /// Checks AND or OR of two conditions.
     fn logic(&mut self, op: BinaryOp, left: &ast::Expr, right: &ast::Expr, span: Span) -> Option<Expr> {
         let (left, right) = (self.condition(left), self.condition(right));
         let (left, right) = (Box::new(left?), Box::new(right?));
@@ -466,6 +476,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
     }
 
+    /// Checks `a || b`.
     fn joined_text(
         &mut self,
         left: &ast::Expr,
@@ -477,6 +488,7 @@ impl Scope<'_, '_> {
         self.concat(parts, span)
     }
 
+    /// Checks `a & b` of integers of one type.
     fn common_bits(
         &mut self,
         op_span: Span,
@@ -506,6 +518,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty, nullable, fallible, span })
     }
 
+    /// Checks a comparison of two values of a common type. Warns if it is never true.
     fn comparison(
         &mut self,
         op: CompareOp,
@@ -565,6 +578,7 @@ impl Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Reports a value whose type has no order.
     fn check_ordered(&mut self, expr: &Expr) -> Option<()> {
         if types::is_ordered(expr.ty) {
             return Some(());
@@ -588,6 +602,7 @@ impl Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Builds a concatenation of texts or bytes, with nested ones flattened.
     fn concat(&mut self, parts: Vec<Expr>, span: Span) -> Option<Expr> {
         if let Some(wrong) = parts.iter().find(|part| !matches!(part.ty, Type::Text(_) | Type::Bytes(_))) {
             let wrong = wrong.clone();
@@ -605,6 +620,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind: ExprKind::Concat(flat), ty, nullable, fallible: true, span })
     }
 
+    /// Checks an arithmetic operation. A literal adapts to the type of the other operand.
     fn arith(
         &mut self,
         op: ArithOp,
@@ -640,6 +656,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty, nullable, fallible, span })
     }
 
+    /// Reports operands that an operator does not take, with a hint.
     fn no_arith<T>(&mut self, op: ArithOp, op_span: Span, left: &Expr, right: &Expr) -> Option<T> {
         let sign = match op {
             ArithOp::Add => "+",
@@ -675,13 +692,14 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks two expressions as values of one type.
     fn pair(&mut self, left: &ast::Expr, right: &ast::Expr, want: Option<Type>) -> Option<(Expr, Expr)> {
         let pair = self.unify(&[left, right], want)?;
         let [left, right] = <[Expr; 2]>::try_from(pair).ok()?;
         Some((left, right))
     }
 
-    /// Several expressions as values of one type: the expressions that are not literals determine it.
+    /// Checks several expressions as values of one type: the expressions that are not literals determine it.
     pub(super) fn unify(&mut self, asts: &[&ast::Expr], want: Option<Type>) -> Option<Vec<Expr>> {
         let mut typed: Vec<Option<Expr>> = vec![None; asts.len()];
         let mut ty: Option<Type> = None;
@@ -723,6 +741,7 @@ impl Scope<'_, '_> {
         typed.into_iter().map(|expr| self.coerce(expr?, ty)).collect()
     }
 
+    /// Reports two values without a common type, with a hint.
     fn no_common(&mut self, first: Option<&Expr>, second: &Expr) {
         let Some(first) = first else { return };
         let message =
@@ -749,6 +768,7 @@ impl Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Checks a CASE, with or without an operand. All results have a common type.
     fn case(
         &mut self,
         operand: Option<&ast::Expr>,
@@ -785,7 +805,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty, nullable, fallible, span })
     }
 
-    /// An explicit conversion.
+    /// Checks an explicit conversion.
     pub(super) fn cast(&mut self, operand: Expr, to: Type, span: Span) -> Option<Expr> {
         if matches!(operand.kind, ExprKind::Const(Value::Null)) {
             return Some(leaf(ExprKind::Const(Value::Null), to, true, span));
@@ -794,7 +814,7 @@ impl Scope<'_, '_> {
             return Some(Expr { span, ..operand });
         }
         if types::widens(operand.ty, to) && to == types::without_length(to) {
-            return Some(Expr { span, ..over(ExprKind::Widen, operand, to, span) });
+            return Some(Expr { span, ..wrap_operand(ExprKind::Widen, operand, to, span) });
         }
         if !can_cast(operand.ty, to) {
             let message = format!("{} cannot be converted to {to}", article(operand.ty));
@@ -809,11 +829,13 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        Some(Expr { fallible: true, ..over(ExprKind::Cast, operand, to, span) })
+        Some(Expr { fallible: true, ..wrap_operand(ExprKind::Cast, operand, to, span) })
     }
 
     // ---- functions ---------------------------------------------------------------------------------------------
 
+    /// Checks a function call: `count(table)`, `present`, `session_key`, a native function, or a function of the
+    /// language.
     fn call(
         &mut self,
         name: &Ident,
@@ -863,6 +885,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Checks the arguments of a call against the signature.
     fn apply(
         &mut self,
         signature: &Signature,
@@ -962,6 +985,7 @@ impl Scope<'_, '_> {
         Some(function(chosen, args, ty, signature.fallible, span))
     }
 
+    /// Reports wrong arguments, and shows the signature.
     fn bad_arguments<T>(&mut self, signature: &Signature, span: Span, label: &str) -> Option<T> {
         let message = format!("`{}` does not take these arguments", signature.name);
         let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
@@ -971,6 +995,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Reports an unknown function, with the nearest name.
     fn unknown_function<T>(&mut self, name: &Ident, lower: &str) -> Option<T> {
         if self.cx.broken_functions.contains(&name.name) {
             return None;
@@ -1010,6 +1035,7 @@ impl Scope<'_, '_> {
 
     // ---- faults ------------------------------------------------------------------------------------------------
 
+    /// Reports an expression that must be a constant.
     pub(super) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
         let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
             .at(span, "not a constant")
@@ -1018,6 +1044,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Reports an error with one label.
     pub(super) fn report_at(
         &mut self,
         span: Span,
@@ -1037,7 +1064,12 @@ pub(super) fn constant(value: Value, ty: Type, span: Span) -> Expr {
 }
 
 /// A unary operation, with its operand's nullability and fallibility.
-pub(super) fn over(make: impl FnOnce(Box<Expr>) -> ExprKind, operand: Expr, ty: Type, span: Span) -> Expr {
+pub(super) fn wrap_operand(
+    make: impl FnOnce(Box<Expr>) -> ExprKind,
+    operand: Expr,
+    ty: Type,
+    span: Span,
+) -> Expr {
     let (nullable, fallible) = (operand.nullable, operand.fallible);
     Expr { kind: make(Box::new(operand)), ty, nullable, fallible, span }
 }
@@ -1055,7 +1087,7 @@ pub(super) fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: 
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
 }
 
-/// The value of a constant integer expression.
+/// Computes a constant integer expression.
 pub(super) fn constant_integer(expr: &Expr) -> Option<i128> {
     match expr.kind {
         ExprKind::Const(Value::Int(n)) if types::is_integer(expr.ty) => {
@@ -1067,10 +1099,10 @@ pub(super) fn constant_integer(expr: &Expr) -> Option<i128> {
 
 fn negate_if(negated: bool, expr: Expr) -> Expr {
     let span = expr.span;
-    if negated { over(ExprKind::Not, expr, Type::Bool, span) } else { expr }
+    if negated { wrap_operand(ExprKind::Not, expr, Type::Bool, span) } else { expr }
 }
 
-/// The same comparison with swapped operands.
+/// Returns the same comparison for swapped operands.
 fn mirrored(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Lt => CompareOp::Gt,
@@ -1138,7 +1170,7 @@ fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
     }
 }
 
-/// The result type and both operand types.
+/// Returns the result type and both operand types of an arithmetic operation.
 fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type)> {
     use ArithOp as A;
     use Type as T;
@@ -1176,7 +1208,7 @@ fn can_cast(from: Type, to: Type) -> bool {
     }
 }
 
-/// The type with its article, for messages.
+/// Formats a type with its article, for messages.
 pub(super) fn article(ty: Type) -> String {
     let text = ty.to_string();
     let article = match ty {

@@ -1,4 +1,4 @@
-//! Rows that a program inserts into tables filled by the controller.
+//! Checks the rows that a program inserts into tables filled by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -175,6 +175,7 @@ pub(super) fn port_columns_of(
     }
 }
 
+/// Reports rows for a table that the program does not fill.
 fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
     let (by, label, help) = match table.filled {
         Some(Filler::Cluster) => (
@@ -202,6 +203,7 @@ fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
     cx.report(diagnostic);
 }
 
+/// Reports more rows than the table holds.
 fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, item: &InsertRows) {
     let message = format!("`{}` gets {n_rows} rows, but holds at most {rows_max}", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
@@ -230,7 +232,7 @@ fn check_capacity(
     cx.report(diagnostic);
 }
 
-/// The table that a path names; reports an unknown table.
+/// Finds the table that a path names. Reports an unknown table.
 pub(super) fn target(
     cx: &mut Cx<'_>,
     shared: &[Table],
@@ -288,7 +290,7 @@ pub(super) fn target(
     }
 }
 
-/// The columns that rows set, as indices into the table's columns.
+/// Returns the columns that rows set, as indices into the table's columns.
 pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
     if item.columns.is_empty() {
         return Some(written_order(table));
@@ -327,6 +329,7 @@ pub(super) fn rows_of(
     rows.into_iter().collect()
 }
 
+/// Computes the values of a row. Without column names, trailing columns may be left out.
 fn values(
     cx: &mut Cx<'_>,
     table: &Table,
@@ -385,6 +388,7 @@ fn values(
     }
 }
 
+/// Reports a row that violates a CHECK.
 fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &Check, row: Span) {
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, breaks(table, check, values))
         .at(row, "this row")

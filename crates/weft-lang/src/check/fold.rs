@@ -47,6 +47,7 @@ struct FoldInputs<'a> {
     now: Option<Time>,
 }
 
+/// Computes the value of an expression from known inputs.
 fn value_of(expr: &Expr, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let not_constant = Err(FoldError::NotConstant(expr.span));
     match &expr.kind {
@@ -125,7 +126,7 @@ fn cast(operand: &Expr, value: Value, expr: &Expr) -> Result<Value, FoldError> {
     }
 }
 
-/// `AND` and `OR`, three-valued. `absorbing` is the value that decides the result alone.
+/// Computes `AND` and `OR`, three-valued. `absorbing` is the value that decides the result alone.
 fn logic(left: &Expr, right: &Expr, absorbing: bool, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let sides = (value_of(left, known), value_of(right, known));
     if [&sides.0, &sides.1].contains(&&Ok(Value::Bool(absorbing))) {
@@ -137,7 +138,7 @@ fn logic(left: &Expr, right: &Expr, absorbing: bool, known: FoldInputs<'_>) -> R
     }
 }
 
-/// None if values of this type cannot be compared at compile time.
+/// Compares two constants. None if values of this type cannot be compared at compile time.
 fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option<Value> {
     if left.1 == Value::Null || right.1 == Value::Null {
         return Some(Value::Null);
@@ -166,6 +167,7 @@ fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option
     }))
 }
 
+/// Computes `x IN (...)`. NULL if no item is equal and one is NULL.
 fn in_list(operand: &Expr, list: &[Expr], known: FoldInputs<'_>, expr: &Expr) -> Result<Value, FoldError> {
     let value = value_of(operand, known)?;
     let mut is_null = false;
@@ -180,6 +182,7 @@ fn in_list(operand: &Expr, list: &[Expr], known: FoldInputs<'_>, expr: &Expr) ->
     Ok(if is_null { Value::Null } else { Value::Bool(false) })
 }
 
+/// Computes an arithmetic operation on constants.
 fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) -> Result<Value, FoldError> {
     let is_float = |(side, _): &(&Expr, Value)| side.ty == Type::F64;
     if expr.ty == Type::F64 || is_float(&left) || is_float(&right) {
@@ -215,6 +218,7 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     in_type(n, expr)
 }
 
+/// Computes a function call.
 fn function_of(
     function: Function,
     args: &[Expr],
@@ -273,12 +277,14 @@ fn is_in_net(address: &[u8], net: &[u8]) -> bool {
     net[..whole] == address[..whole] && is_same_rest
 }
 
+/// Returns an integer result, or the overflow of its type.
 fn in_type(n: Option<i128>, expr: &Expr) -> Result<Value, FoldError> {
     // Intervals and timestamps are signed 64-bit numbers.
     let ty = if types::is_integer(expr.ty) { expr.ty } else { Type::Int(64) };
     n.and_then(|n| types::integer(n, ty)).ok_or(FoldError::Fault("overflow", expr.span))
 }
 
+/// Returns an integer with the sign of its type.
 fn as_integer((expr, value): &(&Expr, Value)) -> i128 {
     match value {
         Value::Int(n) if expr.ty.is_signed() => i128::from(*n),
@@ -287,6 +293,7 @@ fn as_integer((expr, value): &(&Expr, Value)) -> i128 {
     }
 }
 
+/// Returns a number as a float.
 fn as_float(side: &(&Expr, Value)) -> f64 {
     match side.1 {
         Value::Float(x) => x,

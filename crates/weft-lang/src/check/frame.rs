@@ -112,6 +112,7 @@ impl Formats {
         Some((FieldRef { layer, fields: Some(column.fields.clone()), last: column.last }, column.ty))
     }
 
+    /// Returns the names of a protocol's fields or a union's columns.
     fn column_names(&self, layer: &str) -> Vec<&str> {
         if let Some(protocol) = self.protocols.iter().find(|protocol| protocol.name == layer) {
             return protocol.fields.iter().map(|field| field.name.as_str()).collect();
@@ -216,9 +217,9 @@ impl From<FrameColumn> for ResolvedField {
     }
 }
 
-/// Why nothing may set a field.
+/// The reason why a field cannot be set.
 enum ReadOnlyReason {
-    /// It is that.
+    /// The property of the field, such as its rule.
     As(&'static str),
     /// In a header of this protocol, another field is computed from it.
     For(String, String),
@@ -257,6 +258,7 @@ impl Cx<'_> {
         Some(Some(FrameColumn { field, ty, nullable }))
     }
 
+    /// Reports an unknown field of a layer.
     fn no_such_column(&mut self, layer: &Ident, field: &Ident) {
         if self.formats.broken.iter().any(|(of, name)| *of == layer.name && *name == field.name) {
             return;
@@ -475,7 +477,7 @@ impl Scope<'_, '_> {
         Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
     }
 
-    /// `present(layer)` for a known layer; None for other calls.
+    /// Checks `present(layer)` for a known layer; None for other calls.
     pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
             && let Some(found) = self.bound_present(path, span)
@@ -514,7 +516,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
+    /// Checks `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
     pub(super) fn session_key(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if name != "session_key" || !self.is_packet() {
             return None;
@@ -550,6 +552,7 @@ impl Scope<'_, '_> {
         Some(self.hash_of(&path.to_dotted(), fields, span))
     }
 
+    /// Builds the hash of these fields, for `session_key`.
     fn hash_of(&mut self, layer: &str, fields: Vec<FieldRef>, span: Span) -> Option<Expr> {
         let mut parts = Vec::new();
         for (nth, field) in fields.into_iter().enumerate() {
@@ -582,6 +585,7 @@ impl Scope<'_, '_> {
         self.cx.report_missing(diagnostic);
     }
 
+    /// Reads a frame field as a column of the element. It is not NULL if a condition has tested its layer.
     fn frame_value(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<Expr> {
         let is_there = matches!(&found.place, ColumnLocation::Frame(field) if self.is_in_known_layer(field));
         let (ty, nullable) = (found.ty, found.nullable && !is_there);
@@ -590,7 +594,7 @@ impl Scope<'_, '_> {
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
-    /// The column for a location in the frame; declares it if it is new.
+    /// Returns the column for a location in the frame, and declares it if it is new.
     fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
             let message = format!("`{name}` is not available in {}", self.words());

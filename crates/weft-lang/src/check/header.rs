@@ -1,4 +1,4 @@
-//! Names of headers and trailers: valid names, and names that a program may set.
+//! Checks the names of headers and trailers: valid names, and names that a program may set.
 
 use super::Cx;
 use crate::diagnostic::{Diagnostic, code};
@@ -19,7 +19,7 @@ const OF_PROTOCOL: [&str; 11] = [
     "grpc-status",
 ];
 
-/// The name in lower case; reports an invalid name, and a name of binary headers.
+/// Returns the name in lower case. Reports an invalid name, and a name of binary headers.
 pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
     let name = text.to_ascii_lowercase();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

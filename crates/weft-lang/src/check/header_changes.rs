@@ -1,5 +1,5 @@
-//! PUSH, POP and CUT: valid encapsulations, the fields that a program sets, and reads of a frame after a change of its
-//! headers. Lowering checks the rules that depend on the ports of a chain.
+//! Checks PUSH, POP and CUT: valid encapsulations, the fields that a program sets, and reads of a frame after a change
+//! of its headers. Lowering checks the rules that depend on the ports of a chain.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +23,7 @@ use crate::source::Span;
 const HEADERS_MAX: usize = 16;
 
 impl Scope<'_, '_> {
+    /// Checks a PUSH of at most [`HEADERS_MAX`] headers.
     pub(super) fn push(&mut self, headers: &[ast::Pushed], span: Span) -> Option<StmtKind> {
         self.check_action(&[HandlerKind::Request], "PUSH", span)?;
         if headers.len() > HEADERS_MAX {
@@ -41,6 +42,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Push { headers: pushed })
     }
 
+    /// Checks a POP: of the element's layer, down to a layer, or of one header.
     pub(super) fn pop(&mut self, to: bool, layer: Option<&Path>, span: Span) -> Option<StmtKind> {
         self.check_action(&[HandlerKind::Request], "POP", span)?;
         let Some(path) = layer else {
@@ -70,18 +72,21 @@ impl Scope<'_, '_> {
         Some(StmtKind::Pop { layer: found, how })
     }
 
+    /// Checks CUT.
     pub(super) fn cut(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
         self.check_action(&[HandlerKind::Request], "CUT", span)?;
         let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
         Some(StmtKind::Cut { bytes })
     }
 
+    /// Checks FRAGMENT.
     pub(super) fn fragment(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
         self.check_action(&[HandlerKind::Request], "FRAGMENT", span)?;
         let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
         Some(StmtKind::Fragment { bytes })
     }
 
+    /// Checks one pushed header and its fields.
     fn pushed(&mut self, ast: &ast::Pushed) -> Option<Pushed> {
         let Some(protocol) = self.pushed_protocol(&ast.protocol) else {
             ast.fields.iter().for_each(|field| drop(self.expr(&field.value, None)));
@@ -107,6 +112,7 @@ impl Scope<'_, '_> {
         is_whole.then_some(Pushed { protocol, fields, span: ast.span })
     }
 
+    /// Finds the protocol of a pushed header. Reports a union.
     fn pushed_protocol(&mut self, name: &Ident) -> Option<ProtocolId> {
         match self.cx.formats.layer(&name.name, 0) {
             Some(layer) => match layer.protocols[..] {
@@ -133,6 +139,7 @@ impl Scope<'_, '_> {
         &self.cx.formats.protocols[usize::from(id.0)]
     }
 
+    /// Checks a field of a pushed header. Reports a field that cannot be set.
     fn pushed_field(&mut self, of: ProtocolId, whose: &Ident, ast: &Assign) -> Option<(FieldId, Expr)> {
         let protocol = self.protocol(of);
         let Some(id) = protocol.field(&ast.name.name) else {
@@ -298,12 +305,14 @@ impl StaleReadCheck<'_, '_> {
         is_open
     }
 
+    /// Checks the body of a SCAN.
     fn scan(&mut self, body: &[Stmt]) {
         let is_inner = core::mem::replace(&mut self.in_scan, true);
         self.stmts(body);
         self.in_scan = is_inner;
     }
 
+    /// Reports a header change after FRAGMENT.
     fn change_of_fragments(&mut self, at: Span, fragmented: Span) {
         let message = "FRAGMENT must be the last header change in a handler";
         let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
@@ -315,6 +324,7 @@ impl StaleReadCheck<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Reports a header change in a SCAN.
     fn change_in_scan(&mut self, at: Span) {
         let message = "a SCAN cannot change the headers of a frame";
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
@@ -323,6 +333,7 @@ impl StaleReadCheck<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Reports reads and writes of frame fields by a statement after a header change.
     fn stmt(&mut self, stmt: &Stmt, changed: Span) {
         if matches!(stmt.kind, StmtKind::Pop { .. }) && !self.in_scan {
             let diagnostic =
@@ -364,6 +375,7 @@ impl StaleReadCheck<'_, '_> {
         }
     }
 
+    /// Reports a use of the old frame after a header change.
     fn report(&mut self, what: &str, how: &str, span: Span, changed: Span) {
         let message = format!("{what} is {how} after a header change");
         let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)

@@ -1,4 +1,4 @@
-//! MARK: values that an element passes with a tuple to the queues.
+//! Checks MARK: values that an element passes with a tuple to the queues.
 
 use weft_core::Type;
 use weft_core::marks::Mark;
@@ -31,6 +31,7 @@ pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
 }
 
 impl Scope<'_, '_> {
+    /// Checks MARK and its fields.
     pub(super) fn mark(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
         self.check_mark(span)?;
         let values: Vec<Option<(Mark, Expr)>> =
@@ -38,6 +39,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Mark { fields: values.into_iter().collect::<Option<_>>()? })
     }
 
+    /// Checks that the handler permits MARK.
     fn check_mark(&mut self, span: Span) -> Option<()> {
         if self.view == View::Handler(HandlerKind::Response) {
             let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "MARK has no effect in ON RESPONSE")
@@ -49,6 +51,7 @@ impl Scope<'_, '_> {
         self.check_action(&[HandlerKind::Open, HandlerKind::Request], "MARK", span)
     }
 
+    /// Checks one field of a MARK. `before` are the fields that precede it.
     fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
         let name = &field.name;
         let Some((_, mark_field, ty)) = MARK_FIELDS.iter().find(|(known, ..)| *known == name.name) else {
@@ -79,6 +82,7 @@ impl Scope<'_, '_> {
         self.mark_value(*mark_field, *ty, &field.value)
     }
 
+    /// Checks the value of a mark field. A slack becomes a deadline.
     fn mark_value(&mut self, mark_field: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
         let mut value_for = |whose| self.value_for(value, ty, false, whose);
         match mark_field {

@@ -30,7 +30,7 @@ enum MatchError {
 }
 
 impl Scope<'_, '_> {
-    /// The join of `input` with the first row that satisfies `on`.
+    /// Checks JOIN FIRST: the join of `input` with the first row that satisfies `on`.
     pub(super) fn join_first(
         &mut self,
         join: &ast::Join,
@@ -68,6 +68,7 @@ impl Scope<'_, '_> {
         Some(Join { table, row, first: Some(spec), key, condition: None, left, span: join.span })
     }
 
+    /// Returns the column that orders the rules of JOIN FIRST.
     fn order_of(&mut self, table: TableRef, row: RowId, first: &ast::First) -> Option<u16> {
         let at = self.column_of(table, &first.by)?;
         let column = self.row_column(row, at, first.by.span)?;
@@ -83,6 +84,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Reports a JOIN FIRST over a table that handlers write.
     fn check_matchable(&mut self, table: TableRef, join: &ast::Join) -> Option<()> {
         let table = self.table(table);
         if table.filled.is_some() {
@@ -102,6 +104,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Splits the condition of a JOIN FIRST into row tests. Reports each part that is not a test.
     fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<RowTest>> {
         let mut conditions = Vec::new();
         conjuncts(condition, &mut conditions);
@@ -119,6 +122,7 @@ impl Scope<'_, '_> {
         is_whole.then_some(parts)
     }
 
+    /// Reports a condition that cannot be compiled to a row test.
     fn report_error(&mut self, alias: &str, condition: &Expr, error: &MatchError) {
         let label = match error {
             MatchError::Elsewhere => format!("does not read `{alias}`"),
@@ -178,6 +182,7 @@ fn part(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     if part.test.is_sound() { Ok(part) } else { Err(MatchError::Shape) }
 }
 
+/// Compiles one condition to a row test.
 fn test(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     if !mentions(condition, row) {
         return Err(MatchError::Elsewhere);

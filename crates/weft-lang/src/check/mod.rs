@@ -133,6 +133,7 @@ pub(crate) struct Cx<'a> {
 }
 
 impl Cx<'_> {
+    /// Adds a diagnostic, unless it is a consequence of a known one or the limit is reached.
     fn report(&mut self, diagnostic: Diagnostic) {
         let n_reported = match diagnostic.is_error() {
             true => &mut self.n_errors_reported,
@@ -159,6 +160,7 @@ impl Cx<'_> {
         }
     }
 
+    /// Reports that further errors or warnings are left out.
     fn report_limit(&mut self, is_error: bool, span: Option<Span>) {
         let diagnostic = match is_error {
             true => {
@@ -198,6 +200,7 @@ impl Cx<'_> {
         }
     }
 
+    /// Reports a second declaration of a name.
     fn report_duplicate(&mut self, what: &str, name: &Ident, first: Span) {
         let diagnostic =
             Diagnostic::error(code::DUPLICATE_NAME, format!("there are two {what}s `{}`", name.name))
@@ -224,7 +227,7 @@ impl Cx<'_> {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
     }
 
-    /// The type that a type expression names; reports it if there is none.
+    /// Resolves the type that a type expression names. Reports an unknown one.
     fn type_expr(&mut self, ty: &TypeExpr) -> Option<Type> {
         if self.is_at_limit() {
             return None;
@@ -296,6 +299,7 @@ impl Cx<'_> {
         }
     }
 
+    /// Computes a constant. Reports an expression that is not constant, or not a finite number.
     fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
         match self.value_of(expr, params) {
             // A constant must be a finite number.
@@ -478,7 +482,7 @@ fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
     native::inverses(cx, &declared);
 }
 
-/// The items in effect: a later `CREATE OR REPLACE` replaces an earlier item, `DROP` removes one.
+/// Returns the items in effect: a later `CREATE OR REPLACE` replaces an earlier item, `DROP` removes one.
 fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     let mut live: Vec<&Item> = Vec::new();
     for item in items.iter().copied() {
@@ -511,6 +515,7 @@ fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     live
 }
 
+/// Checks a table at top level.
 fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
     let (element, mut n_rand) = (empty_element(), 0);
     let (table, bounds) = table::table(cx, &element, &mut n_rand, item);

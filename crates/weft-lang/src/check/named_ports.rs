@@ -51,8 +51,8 @@ enum PortUse {
     Redirects,
 }
 
-/// The parameters of an element that are port names.
-fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
+/// Returns the parameters of an element that are port names.
+fn port_params(element: &Element) -> BTreeMap<usize, PortUse> {
     let mut meant = BTreeMap::new();
     if element.layer == Layer::Rpc {
         return meant;
@@ -102,7 +102,7 @@ impl Cx<'_> {
     ) -> bool {
         let mut is_lost = false;
         // A file of elements has no ports.
-        let meant = if self.ports.is_empty() { BTreeMap::new() } else { ports_meant(element) };
+        let meant = if self.ports.is_empty() { BTreeMap::new() } else { port_params(element) };
         for (at, how) in meant {
             let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
@@ -140,6 +140,7 @@ pub(super) fn port_columns(element: &Element) -> BTreeSet<(TableRef, usize)> {
     }
 }
 
+/// Returns the table columns whose values a handler uses as ports.
 fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
     let mut rows = BTreeMap::<RowId, TableRef>::new();
     let mut lets = BTreeMap::<LocalId, Expr>::new();

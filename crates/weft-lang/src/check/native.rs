@@ -1,4 +1,4 @@
-//! Native functions: declarations, function parameters, and calls.
+//! Checks native functions: declarations, function parameters, and calls.
 
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
@@ -111,6 +111,7 @@ fn is_taken(name: &str) -> bool {
         || functions::AGGREGATES.contains(&lower.as_str())
 }
 
+/// Resolves the type of a function.
 pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<FunctionType> {
     let params: Vec<Option<Type>> = ast.params.iter().map(|param| cx.type_expr(param)).collect();
     let returns = cx.type_expr(&ast.returns)?;
@@ -118,6 +119,7 @@ pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<
     Some(FunctionType { params, returns, nullable: ast.returns.nullable })
 }
 
+/// Checks the declared type of a native function. False if it differs, which is reported.
 fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::FunctionItem) -> bool {
     let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
     let is_misfit = if info.params.len() != params.len() {
@@ -154,6 +156,7 @@ fn accepts(param: Param, ty: Type) -> bool {
     }
 }
 
+/// Reads the options of a native function.
 fn options(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Vec<Setting> {
     let known: Vec<(&'static str, Type)> =
         info.options.iter().map(|option| (option.name, option.ty)).collect();
@@ -195,10 +198,9 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     let misses_algorithm = info.native == Native::JwtVerify && !has("algorithm");
     let (n_keys, name) = (usize::from(has("key_file")) + usize::from(has("key_env")), &ast.name.name);
     let fault = match n_keys {
-        0 if info.needs_key => Some((
-            "names none",
-            "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`",
-        )),
+        0 if info.needs_key => {
+            Some(("names none", "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`"))
+        }
         2 => Some(("names two keys", "keep `key_file` or `key_env`")),
         _ => None,
     };
@@ -218,6 +220,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     fits
 }
 
+/// Checks that the declared effect is not weaker than the real one.
 fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
     let Some((effect, span)) = ast.effect else { return true };
     let is_honest = match effect {
@@ -237,6 +240,7 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
     is_honest
 }
 
+/// Returns the declared COST, or the default of the native function.
 fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeCost> {
     let Some(cost) = &ast.cost else { return Some(info.cost) };
     let (element, mut n_rand) = (empty_element(), 0);
@@ -254,8 +258,13 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
 
 // ---- function parameters -----------------------------------------------------------------------------------------
 
-/// The function that an argument or a default names, as the value of a parameter of this type.
-pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &str) -> Option<Value> {
+/// Finds the function that an argument or a default names, as the value of a parameter of this type.
+pub(super) fn function_argument(
+    cx: &mut Cx<'_>,
+    ast: &ast::Expr,
+    ty: &FunctionType,
+    name: &str,
+) -> Option<Value> {
     let named = match &ast.kind {
         Ast::Path(path) => path.as_ident(),
         _ => None,
@@ -296,7 +305,7 @@ pub(super) fn text_of(ty: &FunctionType) -> String {
     format!("({}) RETURNS {}{}", params.join(", "), ty.returns, if ty.nullable { "?" } else { "" })
 }
 
-/// The index of a declared function, or of a native one by its own name, which is then recorded as declared.
+/// Finds the index of a declared function, or of a native one by its own name, which is then recorded as declared.
 fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     if let Some(at) = cx.functions.iter().position(|known| known.name == name.name) {
         return Some(at);
@@ -336,6 +345,7 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     Some(cx.functions.len() - 1)
 }
 
+/// Formats a declaration for a native function that must be declared first.
 fn declare_help(info: &Info) -> String {
     let params: Vec<&str> =
         info.params.iter().map(|param| if *param == Param::Text { "TEXT" } else { "BYTES" }).collect();
@@ -354,7 +364,7 @@ fn declare_help(info: &Info) -> String {
 // ---- calls -----------------------------------------------------------------------------------------------------
 
 impl Scope<'_, '_> {
-    /// A call of a native function; the outer None if `name` is not one.
+    /// Checks a call of a native function. The outer None: `name` is not one.
     pub(super) fn native_call(
         &mut self,
         name: &Ident,
@@ -386,7 +396,7 @@ impl Scope<'_, '_> {
         Some(self.own_call(info, args, span))
     }
 
-    /// A call of a function whose type is declared.
+    /// Checks a call of a function whose type is declared.
     fn typed_call(
         &mut self,
         name: &Ident,
@@ -420,7 +430,7 @@ impl Scope<'_, '_> {
         Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
     }
 
-    /// A call of a native function by its own name.
+    /// Checks a call of a native function by its own name.
     fn own_call(&mut self, info: &'static Info, args: &[ast::Expr], span: Span) -> Option<Expr> {
         if self.is_before_calls(span) {
             return None;
@@ -465,6 +475,7 @@ impl Scope<'_, '_> {
         *self.n_rand - 1
     }
 
+    /// Checks an argument of a native function.
     fn arg(&mut self, info: &Info, ast: &ast::Expr, param: Param) -> Option<Expr> {
         match param {
             Param::Text => self.typed(ast, Type::Text(None)),
@@ -497,6 +508,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Reports an argument of the wrong type.
     fn wrong_argument_type<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
         let message =
             format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
@@ -507,6 +519,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks the constant size of a Maglev table.
     fn check_slots(&mut self, info: &Info, n: &Expr) -> bool {
         let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
         let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
@@ -517,7 +530,7 @@ impl Scope<'_, '_> {
         is_slot
     }
 
-    /// A compile-time text: a literal, which is checked here, or a parameter.
+    /// Checks a compile-time text: a literal, which is checked here, or a parameter.
     fn constant_arg(&mut self, ast: &ast::Expr, param: Param) -> Option<Expr> {
         let typed = self.typed(ast, Type::Text(None))?;
         match (&typed.kind, &ast.kind) {
@@ -553,6 +566,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Checks the total length of all search texts.
     fn fits_together(&mut self, texts: &[Expr], span: Span) -> bool {
         let bytes = texts.iter().map(|text| match &text.kind {
             ExprKind::Const(Value::Bytes(text)) => text.len(),
@@ -567,6 +581,7 @@ impl Scope<'_, '_> {
     }
 }
 
+/// Builds the call of a native function. A function that makes bytes may fail for lack of scratch.
 fn native_expr(
     (function, site): (NativeRef, u32),
     args: Vec<Expr>,

@@ -1,4 +1,4 @@
-//! Listeners, clusters, routes, ports and groups of them.
+//! Checks listeners, clusters, routes, ports and groups of them.
 
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_core::marks::Mark;
@@ -193,9 +193,9 @@ fn is_flow(by: &ast::Expr) -> bool {
         if function.name.eq_ignore_ascii_case("flow") && args.is_empty())
 }
 
-/// `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
+/// Checks `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
-    let element = super::chain::alone_on_frames(cx, name, by.span, |scope| {
+    let element = super::chain::standalone_frame_element(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {
@@ -213,6 +213,7 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
 
+/// Checks the weight of a port in a group.
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
@@ -234,6 +235,7 @@ fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Optio
     weight
 }
 
+/// Checks the number, the weights and the kinds of a group's ports.
 fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(usize, u16)]) {
     let weights: u32 = members.iter().map(|(_, weight)| u32::from(*weight)).sum();
     if members.len() > GROUP_MEMBERS_MAX || weights > u32::from(GROUP_WEIGHTS_MAX) {
@@ -271,6 +273,7 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
     }
 }
 
+/// Reports a port with a missing, superfluous or invalid device name.
 fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str) {
     let fault = match &ast.device {
         None if kind != PortKind::Memory => Some((
@@ -331,6 +334,7 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
     }
 }
 
+/// Whether a text is a possible device name, or a file name for `pcap`.
 fn is_device(text: &str, kind: PortKind) -> bool {
     let is_file = kind == PortKind::Pcap;
     let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
@@ -408,7 +412,7 @@ fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     weight.unwrap_or(1)
 }
 
-/// The options of a listener or a cluster that are in range; reports the others.
+/// Returns the options of a listener or a cluster that are in range. Reports the others.
 fn ranged_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -462,6 +466,7 @@ pub fn address(text: &str) -> Option<Address> {
     (is_port && is_host).then(|| Address::Tcp(text.to_owned()))
 }
 
+/// Reports an invalid address, and returns a replacement so that checking continues.
 fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
         .at(text.span, "invalid address")
@@ -489,7 +494,7 @@ pub(super) fn settings(
     settings
 }
 
-/// The options of an item that are known and have the correct type; reports the others.
+/// Reads the options of an item that are known and have the correct type. Reports the others.
 fn read_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -590,8 +595,8 @@ pub(super) fn route(
     })
 }
 
-/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause that matches
-/// none.
+/// Returns the methods of a METHOD clause. Reports patterns that match no method of the schemas, and a clause that
+/// matches none.
 pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) -> Option<MethodSet> {
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {
@@ -621,6 +626,7 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
     is_sound.then_some(set)
 }
 
+/// Reports a pattern that matches no method, with the nearest one.
 fn report_no_method(cx: &mut Cx<'_>, pattern: &ast::StrLit, all: &[String]) {
     let shown: Vec<&str> = all.iter().take(8).map(String::as_str).collect();
     let more = if all.len() > shown.len() { ", ..." } else { "" };

@@ -18,41 +18,41 @@ impl Scope<'_, '_> {
         self.non_null.contains(&of)
     }
 
-    /// Records that a condition is true up to the end of the block.
-    pub(super) fn note_true(&mut self, condition: &Expr) {
+    /// Assumes that a condition is true up to the end of the block, and marks its values as not NULL.
+    pub(super) fn assume_true(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::And(left, right) => {
-                self.note_true(left);
-                self.note_true(right);
+                self.assume_true(left);
+                self.assume_true(right);
             }
             ExprKind::Not(inner) => match &inner.kind {
-                ExprKind::IsNull(operand) => self.note(operand),
-                _ => self.note_known(inner),
+                ExprKind::IsNull(operand) => self.mark_non_null(operand),
+                _ => self.assume_known(inner),
             },
-            _ => self.note_known(condition),
+            _ => self.assume_known(condition),
         }
     }
 
-    /// Records that a condition is true or false: then its compared values are not NULL.
-    fn note_known(&mut self, condition: &Expr) {
+    /// Assumes that a condition is true or false: then its compared values are not NULL.
+    fn assume_known(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Compare { left, right, .. } => {
-                self.note(left);
-                self.note(right);
+                self.mark_non_null(left);
+                self.mark_non_null(right);
             }
-            _ => self.note(condition),
+            _ => self.mark_non_null(condition),
         }
     }
 
-    /// Records that a condition is not true up to the end of the block: it is false, or NULL.
-    pub(super) fn note_untrue(&mut self, condition: &Expr) {
+    /// Assumes that a condition is not true up to the end of the block: it is false, or NULL.
+    pub(super) fn assume_not_true(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Or(left, right) => {
-                self.note_untrue(left);
-                self.note_untrue(right);
+                self.assume_not_true(left);
+                self.assume_not_true(right);
             }
-            ExprKind::IsNull(operand) => self.note(operand),
-            ExprKind::Not(inner) if !inner.nullable => self.note_true(inner),
+            ExprKind::IsNull(operand) => self.mark_non_null(operand),
+            ExprKind::Not(inner) if !inner.nullable => self.assume_true(inner),
             _ => {}
         }
     }
@@ -64,19 +64,20 @@ impl Scope<'_, '_> {
                 && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
         };
         let n_columns = self.element.columns.len();
-        let mut asked = self.non_null.iter().filter_map(|known| match known {
+        let mut known_layers = self.non_null.iter().filter_map(|known| match known {
             NonNull::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
             NonNull::Local(_) => None,
         });
-        let mut is_asked = || {
-            asked.any(|(_, place)| {
+        let mut is_layer_known = || {
+            known_layers.any(|(_, place)| {
                 matches!(place, ColumnLocation::Frame(known) if known.fields.is_none() && holds(&known.layer))
             })
         };
-        field.fields.is_some() && !self.cx.formats.may_lack(field) && is_asked()
+        field.fields.is_some() && !self.cx.formats.may_lack(field) && is_layer_known()
     }
 
-    fn note(&mut self, expr: &Expr) {
+    /// Marks a local or a column of a packet element as not NULL. Ignores every other expression.
+    fn mark_non_null(&mut self, expr: &Expr) {
         match expr.kind {
             ExprKind::Local(id) => self.non_null.push(NonNull::Local(id)),
             ExprKind::Column(at) if self.is_packet() => self.non_null.push(NonNull::Column(at)),

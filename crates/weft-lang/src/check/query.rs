@@ -1,4 +1,5 @@
-//! Table reads: lookup by key, join, and scan. A lookup must fix the whole key by equality; a `SCAN` must have a limit.
+//! Checks table reads: lookup by key, join, and scan. A lookup must fix the whole key by equality; a `SCAN` must have a
+//! limit.
 
 use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
@@ -34,7 +35,7 @@ impl Scope<'_, '_> {
         (row, result)
     }
 
-    /// The key that a condition on a row determines, and the remaining condition.
+    /// Splits a condition on a row into the key that it determines and the remaining condition.
     pub(super) fn split_key(
         &mut self,
         row: RowId,
@@ -87,7 +88,7 @@ impl Scope<'_, '_> {
         Some((key, parts.into_iter().reduce(and)))
     }
 
-    /// A LET that hides one of these columns in a condition.
+    /// Finds a LET that hides one of these columns in a condition.
     fn shadowing_let(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
         let is_looked_at = |id| {
             let mut found = false;
@@ -106,6 +107,7 @@ impl Scope<'_, '_> {
         self.visible_rows.iter().find(|visible| visible.row == row).map_or(table, |visible| &visible.alias)
     }
 
+    /// Returns the operand that a key column is compared with, as a value of the key's type.
     fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
         let ExprKind::Compare { left, right, .. } = part.kind else { return None };
         let (own, other) = if mentions(&left, row) { (left, right) } else { (right, left) };
@@ -132,6 +134,7 @@ impl Scope<'_, '_> {
         })
     }
 
+    /// Checks a JOIN and makes its row visible. At most [`JOINS_MAX`] rows are visible at one point.
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
         // Each name is looked up in all of them.
         if self.visible_rows.len() >= JOINS_MAX {
@@ -168,11 +171,11 @@ impl Scope<'_, '_> {
                 let parts: Vec<Option<Expr>> =
                     columns.iter().map(|column| self.using(table, row, column)).collect();
                 let parts: Option<Vec<Expr>> = parts.into_iter().collect();
-                self.see(alias, row, using);
+                self.add_visible_row(alias, row, using);
                 parts.map(|parts| parts.into_iter().reduce(and))
             }
             JoinCondition::On(on) => {
-                self.see(alias, row, using);
+                self.add_visible_row(alias, row, using);
                 self.condition(on).map(Some)
             }
         };
@@ -182,7 +185,8 @@ impl Scope<'_, '_> {
         Some(Join { table, row, first: None, key, condition, left, span: join.span })
     }
 
-    pub(super) fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
+    /// Makes a joined row visible under this alias.
+    pub(super) fn add_visible_row(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
         self.visible_rows.push(VisibleRow {
             alias: alias.name.clone(),
             row,
@@ -190,7 +194,7 @@ impl Scope<'_, '_> {
         });
     }
 
-    /// `USING (c)`: the table's column equals that of `input`.
+    /// Checks `USING (c)`: the table's column equals that of `input`.
     fn using(&mut self, table: TableRef, row: RowId, column: &Ident) -> Option<Expr> {
         let at = self.column_of(table, column);
         let input = self.input_column(column)?;
@@ -240,6 +244,7 @@ impl Scope<'_, '_> {
 
     // ---- in expressions ----------------------------------------------------------------------------------------
 
+    /// Checks `(SELECT e FROM t WHERE ...)`: a lookup by key, or an aggregate over a SCAN.
     pub(super) fn subselect(
         &mut self,
         select: &ast::Subselect,
@@ -263,6 +268,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty, nullable: true, fallible, span })
     }
 
+    /// Checks `EXISTS (SELECT ...)`: a lookup by key, or a SCAN.
     pub(super) fn exists(&mut self, select: &ast::Subselect, span: Span) -> Option<Expr> {
         let table = self.table_of(select)?;
         if let Some(max) = &select.scan_max {
@@ -281,6 +287,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty: Type::Bool, nullable: false, fallible, span })
     }
 
+    /// Finds the table of a subselect. Reports a subselect outside of a handler.
     fn table_of(&mut self, select: &ast::Subselect) -> Option<TableRef> {
         if !matches!(self.view, View::Handler(_)) {
             let message = format!("tables cannot be read in {}", self.words());
@@ -290,6 +297,7 @@ impl Scope<'_, '_> {
         self.table_ref(&select.table)
     }
 
+    /// Checks the selected value of a subselect. `*` is an error.
     fn selected(&mut self, select: &ast::Subselect, want: Option<Type>) -> Option<Expr> {
         match &select.item {
             SelectItem::Value { value, .. } => self.expr(value, want),
@@ -317,6 +325,7 @@ impl Scope<'_, '_> {
         self.split_key(row, filter, select.span)
     }
 
+    /// Checks an aggregate over a SCAN.
     fn aggregate(&mut self, select: &ast::Subselect, span: Span) -> Option<Expr> {
         let table = self.table_of(select)?;
         let rows_max = self.scan_rows_max(select.scan_max.as_ref()?);
@@ -339,7 +348,7 @@ impl Scope<'_, '_> {
         self.aggregate_call(value)
     }
 
-    /// Like [`Self::aggregate_of`], for a call of an aggregate.
+    /// Checks a call of an aggregate, like [`Self::aggregate_of`].
     pub(super) fn aggregate_call(&mut self, value: &ast::Expr) -> Option<(Aggregate, Type, bool)> {
         let Ast::Call { function, args, star } = &value.kind else { return None };
         let name = function.name.to_ascii_lowercase();
@@ -394,6 +403,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Reports an aggregated value whose type the aggregate does not take.
     fn check_measure(&mut self, expr: &Expr, fits: bool, rule: &str) -> Option<()> {
         if !fits {
             self.report_at(
@@ -406,6 +416,7 @@ impl Scope<'_, '_> {
         fits.then_some(())
     }
 
+    /// Reports a SCAN that is not aggregated to one value.
     fn no_aggregate<T>(&mut self, span: Span) -> Option<T> {
         let diagnostic = Diagnostic::error(
             code::TYPE_MISMATCH,

@@ -1,4 +1,4 @@
-//! Queues and links: from syntax to trees of levels with known parameters.
+//! Checks queues and links: from syntax to trees of levels with known parameters.
 //!
 //! A queue is checked once for each set of parameter values. An error that is independent of the values is reported
 //! once, because equal diagnostics at one place are merged.
@@ -81,6 +81,7 @@ pub(super) struct Queues<'a> {
 }
 
 impl<'a> Queues<'a> {
+    /// Collects the queues of a program, and the packet fields that any of them sets.
     pub(super) fn of(items: &[&'a Item]) -> Self {
         let items =
             items.iter().filter_map(|item| if let Item::Queue(queue) = item { Some(queue) } else { None });
@@ -122,6 +123,7 @@ impl<'a> Queues<'a> {
         }
     }
 
+    /// Checks a link on a port, in one direction.
     fn link_on_port(
         &self,
         cx: &mut Cx<'_>,
@@ -163,12 +165,13 @@ impl<'a> Queues<'a> {
                 None
             }
         };
-        let levels = self.used(cx, &item.queue, &mut Vec::new())?;
+        let levels = self.resolve_use(cx, &item.queue, &mut Vec::new())?;
         let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
         let name = item.name.name.clone();
         Some(Link { name, port, ingress, rate, queue, on_failure: item.on_failure, span: item.span })
     }
 
+    /// Checks a link on a listener or cluster.
     fn link_of_calls(
         &self,
         cx: &mut Cx<'_>,
@@ -215,14 +218,20 @@ impl<'a> Queues<'a> {
         let step_ns = item.rate.as_ref().and_then(|expr| step_of(cx, expr));
         let key = key.as_ref().map_or(Some(CallFlow::Host), |expr| flow_of(cx, expr));
         let class = class.as_ref().and_then(|expr| header_of(cx, "CLASS", expr));
-        let levels = self.used(cx, &item.queue, &mut Vec::new())?;
+        let levels = self.resolve_use(cx, &item.queue, &mut Vec::new())?;
         no_headers(cx, &item.queue, &levels);
         let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
         let name = item.name.name.clone();
         Some(CallLink { name, of, concurrency, step_ns, key: key?, class, queue, span: item.span })
     }
 
-    fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {
+    /// Finds a used queue and returns its levels.
+    fn resolve_use(
+        &self,
+        cx: &mut Cx<'_>,
+        used: &QueueUse,
+        within: &mut Vec<String>,
+    ) -> Option<Vec<QueueLevel>> {
         let Some(item) = self.items.iter().find(|item| item.name.name == used.queue.name) else {
             let message = format!("unknown queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
@@ -234,7 +243,7 @@ impl<'a> Queues<'a> {
         self.levels(cx, item, Some(used), within)
     }
 
-    /// The levels of a queue, with the arguments of a use, or without arguments.
+    /// Returns the levels of a queue, with the arguments of a use, or without arguments.
     fn levels(
         &self,
         cx: &mut Cx<'_>,
@@ -299,6 +308,7 @@ impl<'a> Queues<'a> {
         (is_right && checker.cx.n_errors() == n_errors).then_some(levels)
     }
 
+    /// Returns the levels of a queue that is composed of other queues.
     fn composed(
         &self,
         checker: &mut Checker<'_, '_>,
@@ -325,7 +335,7 @@ impl<'a> Queues<'a> {
         (cx.n_errors() == n_errors).then_some(levels)
     }
 
-    /// Like `used`, with its arguments evaluated to constants.
+    /// Resolves a use like [`Self::resolve_use`], with its arguments evaluated to constants.
     fn used_with(
         &self,
         cx: &mut Cx<'_>,
@@ -334,14 +344,14 @@ impl<'a> Queues<'a> {
         within: &mut Vec<String>,
     ) -> Option<Vec<QueueLevel>> {
         let used = QueueUse { queue: used.queue.clone(), args: arguments.to_vec(), span: used.span };
-        self.used(cx, &used, within)
+        self.resolve_use(cx, &used, within)
     }
 }
 
-/// A full queue drops from the leaf that has the backlog, not the arriving packet. So a level with a single partition
-/// above other levels has no limit of its own: the queue below limits itself. A level with several partitions has one,
-/// and so has the whole queue if it declares one (`is_of_whole`): both drop from the partition with the most bytes,
-/// unless the rank decides.
+/// Moves limits to the leaves. A full queue drops from the leaf that has the backlog, not the arriving packet. So a
+/// level with a single partition above other levels has no limit of its own: the queue below limits itself. A level
+/// with several partitions has one, and so has the whole queue if it declares one (`is_of_whole`): both drop from the
+/// partition with the most bytes, unless the rank decides.
 fn move_limits_to_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     let Some((_, above)) = levels.split_last_mut() else { return };
     for (at, level) in above.iter_mut().enumerate() {
@@ -444,6 +454,7 @@ fn changed_by(stmts: &[ast::Stmt], changed: &mut BTreeSet<String>) {
     }
 }
 
+/// Whether a statement reads a field of the packet.
 fn sees_packet(stmt: &QueueStmt) -> bool {
     let in_expr = |expr: &QueueExpr| reads_packet(expr);
     match &stmt.kind {
@@ -457,6 +468,7 @@ fn sees_packet(stmt: &QueueStmt) -> bool {
     }
 }
 
+/// Whether an expression reads a field of the packet.
 fn reads_packet(expr: &QueueExpr) -> bool {
     match &expr.kind {
         QueueExprKind::Operand(place) => matches!(
@@ -508,6 +520,7 @@ struct Checker<'k, 'c> {
 }
 
 impl<'k, 'c> Checker<'k, 'c> {
+    /// Creates a checker with the names of a queue's parameters.
     fn new(cx: &'k mut Cx<'c>, names: Vec<(String, QueueName)>) -> Self {
         Self {
             cx,
@@ -528,8 +541,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// A header field, or whether a packet has a header; None if the first part of the path is not a layer. The inner
-    /// None is a reported error.
+    /// Resolves a header field, or whether a packet has a header; None if the first part of the path is not a layer.
+    /// The inner None is a reported error.
     fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueueOperand, T)>> {
         let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
         let (field, ty, name) = if is_asked_present && rest.is_empty() {
@@ -549,7 +562,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         Some(Some((QueueOperand::Header(name), ty)))
     }
 
-    fn note_field(&mut self, field: &str) {
+    /// Records that the queue reads a field of its items.
+    fn record_field(&mut self, field: &str) {
         self.fields.insert(field.to_owned());
     }
 
@@ -560,6 +574,7 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     // ---- constants ---------------------------------------------------------------------------------------------
 
+    /// Checks an expression and computes its value. Reports one that is not constant.
     fn constant(&mut self, ast: &AstExpr, ty: T) -> Option<Literal> {
         let typed = self.typed(ast, ty)?;
         let value = fold(&typed);
@@ -570,6 +585,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         value
     }
 
+    /// Computes a constant integer within these limits.
     fn number(&mut self, ast: &AstExpr, low: i64, high: i64, what: &str) -> Option<i64> {
         let Literal::Int(n) = self.constant(ast, T::Number)? else { return None };
         if (low..=high).contains(&n) {
@@ -597,7 +613,7 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     // ---- declarations ------------------------------------------------------------------------------------------
 
-    /// A queue with nested queues can only declare a limit.
+    /// Checks a queue with nested queues, which can only declare a limit.
     fn composed(&mut self, item: &ast::Queue) -> Option<QueueLimit> {
         let mut limit = None;
         for decl in &item.decls {
@@ -628,6 +644,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         limit
     }
 
+    /// Checks a queue without uses of other queues: its declarations and handlers.
     fn level(&mut self, item: &ast::Queue) -> Option<QueueLevel> {
         let n_errors = self.cx.n_errors();
         self.is_partitioned = item.decls.iter().any(|decl| matches!(decl, QueueDecl::Partition { .. }));
@@ -638,17 +655,17 @@ impl<'k, 'c> Checker<'k, 'c> {
             match decl {
                 QueueDecl::Var { .. } => {}
                 QueueDecl::Partition { key, into, span } => {
-                    self.once(partitions.is_some(), "PARTITION BY", *span);
+                    self.report_repeated(partitions.is_some(), "PARTITION BY", *span);
                     partitions = self.partition(key, into.as_ref());
                 }
                 QueueDecl::OrderPartitions { by, bits, span } => {
-                    self.once(ordered.is_some(), "ORDER PARTITIONS", *span);
+                    self.report_repeated(ordered.is_some(), "ORDER PARTITIONS", *span);
                     ordered = Some(*span);
                     self.rank_bits = bits.as_ref().and_then(|bits| self.bits(bits));
                     least = self.order(by);
                 }
                 QueueDecl::OrderPackets { by, bits, span } => {
-                    self.once(packet_rank.is_some(), "ORDER PACKETS", *span);
+                    self.report_repeated(packet_rank.is_some(), "ORDER PACKETS", *span);
                     let bits = bits.as_ref().and_then(|bits| self.bits(bits));
                     packet_rank = self.packet_expr(by).map(|by| (by, bits));
                     if self.is_partitioned {
@@ -667,7 +684,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
         for decl in &item.decls {
             if let QueueDecl::Limit(clause) = decl {
-                self.once(limit.is_some(), "LIMIT", clause.span);
+                self.report_repeated(limit.is_some(), "LIMIT", clause.span);
                 let has_tail = partitions.is_some() || packet_rank.is_some() && !clause.head;
                 limit = self.limit(clause, Some(has_tail));
             }
@@ -720,7 +737,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         (self.cx.n_errors() == n_errors + self.n_starts_wrong).then_some(level)
     }
 
-    fn once(&mut self, again: bool, clause: &str, span: Span) {
+    /// Reports a clause that is written twice.
+    fn report_repeated(&mut self, again: bool, clause: &str, span: Span) {
         if again {
             self.report(
                 code::REPEATED_CLAUSE,
@@ -732,6 +750,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
+    /// Checks the variables of a queue. Returns those of the queue, and those of each partition.
     fn vars(&mut self, item: &ast::Queue) -> (Vec<QueueVar>, Vec<QueueVar>) {
         let (mut vars, mut partition_vars) = (Vec::new(), Vec::new());
         for decl in &item.decls {
@@ -773,7 +792,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         (vars, partition_vars)
     }
 
-    /// An expression over a packet, before its partition is known.
+    /// Checks an expression over a packet, before its partition is known.
     fn packet_expr(&mut self, ast: &AstExpr) -> Option<QueueExpr> {
         self.is_declaration = false;
         let found = self.expr(ast, None);
@@ -787,6 +806,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         None
     }
 
+    /// Checks PARTITION BY: the key, and the number of partitions.
     fn partition(
         &mut self,
         key: &AstExpr,
@@ -822,7 +842,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.number(ast, 1, i64::from(RANK_BITS_MAX), "bits").map(|bits| bits as u8)
     }
 
-    /// `rank`, or `MIN(e)`, whose minimum is the rank.
+    /// Checks the order of partitions: `rank`, or `MIN(e)`, whose minimum is the rank.
     fn order(&mut self, by: &AstExpr) -> Option<QueueExpr> {
         match &by.kind {
             AstKind::Path(path)
@@ -849,8 +869,9 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// `has_parts`: whether OF PARTITION is meaningful, because there are several partitions, or because the tail of
-    /// the only one is not the arriving packet. None for a queue with nested queues: its first queue decides.
+    /// Checks LIMIT. `has_parts`: whether OF PARTITION is meaningful, because there are several partitions, or
+    /// because the tail of the only one is not the arriving packet. None for a queue with nested queues: its first
+    /// queue decides.
     fn limit(&mut self, clause: &ast::QueueLimit, has_parts: Option<bool>) -> Option<QueueLimit> {
         let packets =
             clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
@@ -913,6 +934,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.cx.report(diagnostic.with_help(help));
     }
 
+    /// Checks the order in which partitions lose packets when the queue is full.
     fn victim(&mut self, by: &AstExpr) -> Option<QueueVictim> {
         let is = |path: &ast::Path, word: &str| path.to_dotted().eq_ignore_ascii_case(word);
         match &by.kind {
@@ -938,6 +960,7 @@ impl<'k, 'c> Checker<'k, 'c> {
     }
 }
 
+/// Returns the zero value of a type.
 fn zero(ty: T) -> Literal {
     match ty {
         T::Bool => Literal::Bool(false),
@@ -946,6 +969,7 @@ fn zero(ty: T) -> Literal {
     }
 }
 
+/// Returns the span of a declaration.
 fn decl_span(decl: &QueueDecl) -> Span {
     match decl {
         QueueDecl::Var { span, .. }
@@ -956,7 +980,7 @@ fn decl_span(decl: &QueueDecl) -> Span {
     }
 }
 
-/// `CONCURRENCY n`
+/// Reads `CONCURRENCY n`.
 fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
     match expr.kind {
         AstKind::Int(n) if (1..=u64::from(CONCURRENCY_MAX)).contains(&n) => Some(n as u32),
@@ -968,7 +992,7 @@ fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
     }
 }
 
-/// `RATE '1000 calls/s'` as nanoseconds per call.
+/// Reads `RATE '1000 calls/s'` as nanoseconds per call.
 fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
     let rate = match &expr.kind {
         AstKind::Str(text) => {
@@ -986,7 +1010,7 @@ fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
     Some((1e9 / rate).round() as u64)
 }
 
-/// `KEY session`, or `KEY header['tenant']`.
+/// Reads the flow key of calls: `KEY session`, or `KEY header['tenant']`.
 fn flow_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<CallFlow> {
     match &expr.kind {
         AstKind::Path(path)
@@ -998,7 +1022,7 @@ fn flow_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<CallFlow> {
     }
 }
 
-/// `KEY header['tenant']`: the name of the header.
+/// Reads the name of the header in `KEY header['tenant']`.
 fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
     if let AstKind::Header(key) = &expr.kind
         && let AstKind::Str(name) = &key.kind

@@ -101,7 +101,7 @@ pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
 }
 
 impl View {
-    /// The direction whose columns are available.
+    /// Returns the direction whose columns are available.
     pub(super) fn direction(self) -> Option<Direction> {
         match self {
             // In ON OPEN, only columns bound to data that is known by then: see `check_open` of chains.
@@ -116,6 +116,7 @@ impl View {
         matches!(self, Self::Handler(kind) if !kind.is_timed())
     }
 
+    /// Whether headers can be read here.
     pub(super) fn has_headers(self) -> bool {
         use HandlerKind as H;
         match self {
@@ -125,6 +126,7 @@ impl View {
         }
     }
 
+    /// Whether this metadata exists here.
     pub(super) fn has_meta(self, meta: Meta) -> bool {
         use HandlerKind as H;
         let Self::Handler(kind) = self else {
@@ -145,7 +147,7 @@ impl View {
         }
     }
 
-    /// The place in words.
+    /// Describes the place for messages.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Constant => "a constant",
@@ -166,6 +168,7 @@ impl View {
 }
 
 impl<'a, 'c> Scope<'a, 'c> {
+    /// Creates the scope of a handler or another place (`view`) in an element, without local names.
     pub(super) fn new(
         cx: &'a mut Cx<'c>,
         element: &'a Element,
@@ -222,6 +225,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         all.any(|table| table.name == name)
     }
 
+    /// Returns the declaration of a table.
     pub(super) fn table(&self, table: TableRef) -> &'a Table {
         match table {
             TableRef::Own(index) => &self.element.tables[index],
@@ -250,6 +254,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         found
     }
 
+    /// Reports an unknown table, with the nearest name or a declaration.
     fn report_unknown_table(&mut self, name: &Ident) {
         let known: Vec<&str> =
             self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str()).collect();
@@ -269,7 +274,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- names -------------------------------------------------------------------------------------------------
 
-    /// The value of a path.
+    /// Resolves a path to its value. Reports an unknown one.
     pub(super) fn path(&mut self, path: &Path) -> Option<Expr> {
         if let Some(found) = self.bound_path(path) {
             return found;
@@ -299,6 +304,8 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
+    /// Resolves a name without a dot: a LET, a column of a joined row, a column of the element, or a declaration.
+    /// None if it is unknown.
     fn bare_name(&mut self, name: &Ident) -> Option<Expr> {
         if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
             let id = (*local)?;
@@ -335,7 +342,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         self.unknown_name(name)
     }
 
-    /// The column of a visible row; the inner None is a reported error.
+    /// Finds the column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
         for visible in self.visible_rows.iter().rev() {
@@ -365,6 +372,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         Some(self.row_column(row, at, name.span))
     }
 
+    /// Reports a name that several visible rows have.
     fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
         let visible_rows = self
             .visible_rows
@@ -384,6 +392,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
+    /// Reads a column of a table row. Reports a merged column outside of ON EVERY.
     pub(super) fn row_column(&mut self, row: RowId, at: usize, span: Span) -> Option<Expr> {
         let Row { table, optional } = self.rows[row.0];
         let table = self.table(table);
@@ -417,6 +426,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         self.element.columns.iter().position(|column| column.name == name && column.direction == direction)
     }
 
+    /// Reads a column of the element.
     fn element_column(&mut self, at: usize, span: Span) -> Option<Expr> {
         let column = &self.element.columns[at];
         let known = !self.cx.is_broken(column.span);
@@ -434,7 +444,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// A CALL column, a variable, or a parameter.
+    /// Resolves a CALL column, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::StatusCondition);
         let element = self.element;
@@ -460,6 +470,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         Some((!self.cx.is_broken(param.span)).then_some(expr))
     }
 
+    /// Reads a variable. Reports a merged variable outside of ON EVERY.
     fn var(&mut self, at: usize, name: &Ident) -> Option<Expr> {
         let var = &self.element.vars[at];
         if self.cx.is_broken(var.span) {
@@ -495,6 +506,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
+    /// Reports an unknown name with dots.
     fn unknown_path<T>(&mut self, path: &Path) -> Option<T> {
         if self.view == View::StatusCondition {
             return self.not_in_status_condition(&format!("`{}`", path.to_dotted()), path.span);
@@ -535,6 +547,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
+    /// Reports a column that `input` does not have.
     fn unknown_column<T>(&mut self, name: &Ident) -> Option<T> {
         if self.report_elsewhere(name) {
             return None;
@@ -563,6 +576,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
+    /// Reports an unknown name, with the nearest known ones.
     fn unknown_name<T>(&mut self, name: &Ident) -> Option<T> {
         if self.view == View::StatusCondition {
             return self.unknown_ending(name);
@@ -607,7 +621,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
-    /// A misspelled status or parameter, or a name that is not available when a call ends.
+    /// Reports a misspelled status or parameter, or a name that is not available when a call ends.
     fn unknown_ending<T>(&mut self, name: &Ident) -> Option<T> {
         let visible = self.visible_names();
         let is_elsewhere = METAS.iter().any(|(known, ..)| *known == name.name)
@@ -694,7 +708,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         true
     }
 
-    /// All names that can be written here, for suggestions.
+    /// Returns all names that can be written here, for suggestions.
     fn visible_names(&self) -> Vec<String> {
         let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
         for visible in
@@ -742,7 +756,8 @@ pub(super) fn with_nearest<'n>(
     }
 }
 
-/// Like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists the known names.
+/// Adds a hint like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists
+/// the known names.
 pub(super) fn with_nearest_or_import<'n>(
     cx: &Cx<'_>,
     diagnostic: Diagnostic,

@@ -1,4 +1,4 @@
-//! Limits on the number of parts of a declaration: some checks compare all pairs of parts.
+//! Checks limits on the number of parts of a declaration: some checks compare all pairs of parts.
 
 use super::Cx;
 use crate::ast::{ChainOn, Decl, Item};
@@ -11,7 +11,7 @@ pub const ITEMS_MAX: usize = 10_000;
 /// The maximum number of parameters, columns, declarations, handlers, policies or endpoints of one item.
 pub const PARTS_MAX: usize = 1024;
 
-/// The items within the limits; the others are reported and not checked.
+/// Returns the items within the limits. The others are reported and not checked.
 pub(super) fn within_size_limits<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
     if items.len() > ITEMS_MAX {
         let message = format!("this program has {} items; at most {ITEMS_MAX} are allowed", items.len());
@@ -36,7 +36,7 @@ pub(super) fn within_size_limits<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<
     kept
 }
 
-/// The lists of an item: name, length and span.
+/// Returns the lists of an item: name, length and span.
 fn lists(item: &Item) -> Vec<(&'static str, usize, Span)> {
     match item {
         Item::Element(item) => {

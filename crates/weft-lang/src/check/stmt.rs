@@ -1,4 +1,4 @@
-//! Statements, actions and verdicts of handlers.
+//! Checks the statements, actions and verdicts of handlers.
 
 use weft_core::{Status, Type, Value};
 
@@ -21,7 +21,7 @@ use crate::types;
 const LOCALS_MAX: usize = 4096;
 
 impl Scope<'_, '_> {
-    /// The statements of a block; its LETs and joined rows end with it.
+    /// Checks the statements of a block. Its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let (n_names, n_visible_rows, n_non_null) =
             (self.names.len(), self.visible_rows.len(), self.non_null.len());
@@ -48,19 +48,19 @@ impl Scope<'_, '_> {
         body
     }
 
-    /// In an arm, its condition is true and the conditions of earlier arms are not. After the IF, the conditions of the
-    /// leading arms that end the handler are not true.
+    /// Checks an IF and narrows nullable columns: each arm may assume its own condition and the negation of earlier
+    /// ones. After the IF, the negations of the leading arms that end the handler still hold.
     fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
         let n_non_null = self.non_null.len();
         let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);
         for arm in arms {
             let condition = self.condition(&arm.condition);
             let n_before = self.non_null.len();
-            condition.iter().for_each(|condition| self.note_true(condition));
+            condition.iter().for_each(|condition| self.assume_true(condition));
             let body = self.block(&arm.body);
             self.non_null.truncate(n_before);
             if let Some(condition) = &condition {
-                self.note_untrue(condition);
+                self.assume_not_true(condition);
             }
             all_end &= ends_handler(&arm.body);
             if all_end {
@@ -77,6 +77,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::If { arms: checked?, otherwise })
     }
 
+    /// Checks one statement. None if it has an error, which is reported.
     fn stmt(&mut self, stmt: &ast::Stmt) -> Option<StmtKind> {
         match &stmt.kind {
             Ast::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value),
@@ -131,6 +132,7 @@ impl Scope<'_, '_> {
 
     // ---- values ------------------------------------------------------------------------------------------------
 
+    /// Checks a LET and declares its local, which later statements see even if the value has an error.
     fn let_stmt(&mut self, name: &Ident, ty: Option<&ast::TypeExpr>, value: &ast::Expr) -> Option<StmtKind> {
         let value = match ty {
             Some(ty) => self.cx.type_expr(ty).map(types::without_length).and_then(|known| {
@@ -166,6 +168,7 @@ impl Scope<'_, '_> {
         LocalId(self.locals.len() - 1)
     }
 
+    /// Checks a SET: the target, and that the value has its type.
     fn set(&mut self, place: &ast::AssignTarget, value: &ast::Expr) -> Option<StmtKind> {
         match self.place(place) {
             Some((target, ty, nullable, whose)) => {
@@ -183,7 +186,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// An assignment target: its location, its type, whether it may be NULL, and its description.
+    /// Resolves an assignment target: its location, its type, whether it may be NULL, and its description.
     fn place(&mut self, target: &ast::AssignTarget) -> Option<(AssignTarget, Type, bool, String)> {
         match target {
             ast::AssignTarget::Path(path) => self.named_place(path),
@@ -229,6 +232,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Resolves the target of a SET. Returns it with its type, whether it may be NULL, and its name for diagnostics.
     fn named_place(&mut self, path: &ast::Path) -> Option<(AssignTarget, Type, bool, String)> {
         let name = match path.segments.as_slice() {
             [name] => name,
@@ -309,6 +313,7 @@ impl Scope<'_, '_> {
         self.no_write(path.span, "not a column, CALL column or VAR", "SET can change those, and headers")
     }
 
+    /// Reports a target that cannot be set here.
     fn no_write<T>(&mut self, span: Span, label: &str, help: &str) -> Option<T> {
         let message = format!("this cannot be set in {}", self.words());
         let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
@@ -316,7 +321,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// The destination: a cluster or endpoint.
+    /// Checks the destination of a REDIRECT or MIRROR: a cluster or endpoint.
     fn target(&mut self, ast: &ast::Expr) -> Option<Expr> {
         if self.is_packet() {
             return self.target_port(ast);
@@ -354,6 +359,7 @@ impl Scope<'_, '_> {
 
     // ---- guards ------------------------------------------------------------------------------------------------
 
+    /// Checks a guard `SELECT ... FROM input`: the query, its assignments, and the verdict for calls without a row.
     fn guard(&mut self, guard: &ast::Guard, span: Span) -> Option<StmtKind> {
         self.check_input(guard.select.span)?;
         if self.view == View::Handler(HandlerKind::Close) {
@@ -373,7 +379,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
     }
 
-    /// The assignments of a guard's items: `e AS c` sets column c; `*` and a plain column set nothing.
+    /// Checks the assignments of a guard's items: `e AS c` sets column c; `*` and a plain column set nothing.
     fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(AssignTarget, Expr)>> {
         let mut set: Option<Vec<(AssignTarget, Expr)>> = Some(Vec::new());
         for item in items {
@@ -410,6 +416,8 @@ impl Scope<'_, '_> {
         set
     }
 
+    /// Returns the verdict for tuples that a guard rejects: the written one, or the default of its form. Reports a
+    /// guard on calls without either.
     fn guard_else(&mut self, guard: &ast::Guard, span: Span) -> Option<Verdict> {
         if let Some(verdict) = &guard.otherwise {
             return self.verdict(verdict);
@@ -443,7 +451,7 @@ impl Scope<'_, '_> {
 
     // ---- tables ------------------------------------------------------------------------------------------------
 
-    /// The table of a statement that writes it.
+    /// Finds the table of a statement that writes it.
     fn written_table(&mut self, name: &Ident, makes_rows: bool) -> Option<TableRef> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
@@ -490,6 +498,7 @@ impl Scope<'_, '_> {
         scans.map(|visible| visible.row).collect()
     }
 
+    /// Checks an INSERT into a table or a sink.
     fn insert(&mut self, insert: &ast::Insert) -> Option<StmtKind> {
         let sink = self.element.sinks.iter().position(|sink| sink.name == insert.into.name);
         if sink.is_none() && !self.is_table(&insert.into.name) {
@@ -513,6 +522,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Reports an INSERT into an unknown table or sink.
     fn unknown_target<T>(&mut self, name: &Ident) -> Option<T> {
         let sinks: Vec<&str> = self.element.sinks.iter().map(|sink| sink.name.as_str()).collect();
         let tables = self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str());
@@ -524,6 +534,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks the rows of an INSERT. Returns the values of each row in the order of the target's columns.
     fn inserted_rows(
         &mut self,
         insert: &ast::Insert,
@@ -560,7 +571,7 @@ impl Scope<'_, '_> {
         rows.into_iter().collect()
     }
 
-    /// The columns of an INSERT's values, in order.
+    /// Returns the columns of an INSERT's values, in order.
     fn target_columns(
         &mut self,
         insert: &ast::Insert,
@@ -601,6 +612,7 @@ impl Scope<'_, '_> {
         found.into_iter().collect()
     }
 
+    /// Checks one row of an INSERT: one value for each column, and a default for each column that is left out.
     fn inserted_row(
         &mut self,
         columns: &[usize],
@@ -652,6 +664,7 @@ impl Scope<'_, '_> {
         row.into_iter().collect()
     }
 
+    /// Reports a column of a new row that has neither a value nor a default.
     fn no_value<T>(&mut self, table: TableRef, at: usize, span: Span) -> Option<T> {
         let table = self.table(table);
         let column = &table.columns[at];
@@ -667,6 +680,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks an UPSERT: a value for each key column, and assignments to other columns.
     fn upsert(&mut self, upsert: &ast::Upsert, span: Span) -> Option<StmtKind> {
         let table = self.written_table(&upsert.table, true)?;
         let decl = self.table(table);
@@ -712,7 +726,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Upsert { table, row, key, set })
     }
 
-    /// `c = e, ...` on a row; every value reads the row before the assignments.
+    /// Checks assignments `c = e, ...` to a row; every value reads the row before the assignments.
     fn assignments(
         &mut self,
         table: TableRef,
@@ -739,6 +753,7 @@ impl Scope<'_, '_> {
         ok.then(|| done.into_iter().map(|(at, value, _)| (at, value)).collect())
     }
 
+    /// Checks an assignment to a table column that is not part of the key. Returns its index and the value.
     fn assignment(&mut self, table: TableRef, row: RowId, assign: &ast::Assign) -> Option<(usize, Expr)> {
         let at = self.column_of(table, &assign.name);
         let Some(at) = at else {
@@ -782,6 +797,7 @@ impl Scope<'_, '_> {
         }
     }
 
+    /// Checks an UPDATE: its condition must fix the whole key.
     fn update(&mut self, update: &ast::Update, span: Span) -> Option<StmtKind> {
         let table = self.written_table(&update.table, false);
         let Some(table) = table else {
@@ -806,6 +822,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Update { table, row, key, condition, set: set?, returning, otherwise })
     }
 
+    /// Checks a RETURNING. A new name is declared as a local.
     fn returning(
         &mut self,
         table: TableRef,
@@ -855,6 +872,7 @@ impl Scope<'_, '_> {
             || super::scope::METAS.iter().any(|(known, ..)| *known == name)
     }
 
+    /// Checks a DELETE: its condition must fix the whole key.
     fn delete(&mut self, table: &Ident, filter: &ast::Expr) -> Option<StmtKind> {
         let found = self.written_table(table, false)?;
         let (row, split) = self.with_row(found, &table.name, |scope, row| {
@@ -866,6 +884,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Delete { table: found, row, key, condition })
     }
 
+    /// Checks a SCAN and its body, which sees the columns of the row.
     fn scan(&mut self, scan: &ast::Scan) -> Option<StmtKind> {
         let table = self.table_ref(&scan.table);
         let rows_max = self.scan_rows_max(&scan.max);
@@ -880,6 +899,7 @@ impl Scope<'_, '_> {
 
     // ---- variables and actions ---------------------------------------------------------------------------------
 
+    /// Finds a merged variable for ADD or RESET. Reports an unknown or ordinary variable.
     fn merged_var(&mut self, name: &Ident, verb: &str) -> Option<usize> {
         let element = self.element;
         let Some(at) = element.vars.iter().position(|var| var.name == name.name) else {
@@ -904,6 +924,7 @@ impl Scope<'_, '_> {
         Some(at)
     }
 
+    /// Checks an ADD. Without an amount it adds 1.
     fn add(&mut self, target: &Ident, amount: Option<&ast::Expr>, span: Span) -> Option<StmtKind> {
         let var = self.merged_var(target, "ADD")?;
         let ty = self.element.vars[var].ty;
@@ -917,6 +938,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Add { var, amount })
     }
 
+    /// Checks a RESET, which is only possible in ON EVERY.
     fn reset(&mut self, target: &Ident) -> Option<StmtKind> {
         let var = self.merged_var(target, "RESET")?;
         if self.view != View::Handler(HandlerKind::Every) {
@@ -943,6 +965,7 @@ impl Scope<'_, '_> {
         names
     }
 
+    /// Checks that the handler permits an action. Reports the handlers that do.
     pub(super) fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
         if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
             return Some(());
@@ -956,6 +979,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Reports a statement that elements on frames do not have.
     fn not_on_packet<T>(&mut self, span: Span, what: &str, help: &str) -> Option<T> {
         let diagnostic =
             Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
@@ -965,6 +989,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Reports a statement that elements on calls do not have.
     fn not_on_rpc<T>(&mut self, span: Span, what: &str, why: &str) -> Option<T> {
         let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on rpc"))
             .at(span, "not available on this layer")
@@ -975,6 +1000,7 @@ impl Scope<'_, '_> {
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
 
+    /// Checks a verdict and its operands.
     fn verdict(&mut self, verdict: &ast::Verdict) -> Option<Verdict> {
         use HandlerKind as H;
         let span = verdict.span;
@@ -1048,6 +1074,7 @@ impl Scope<'_, '_> {
         found
     }
 
+    /// Checks that the handler permits a verdict. Reports the handlers that do.
     fn check_verdict(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
         if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
             return Some(());
@@ -1067,6 +1094,7 @@ impl Scope<'_, '_> {
         None
     }
 
+    /// Checks an ABORT: its status, its message, and the headers and trailers of the answer.
     fn abort(
         &mut self,
         status: &ast::Expr,
@@ -1112,6 +1140,7 @@ impl Scope<'_, '_> {
         looks_like_one || nearest(&name.name, status_names()).is_some()
     }
 
+    /// Checks one assignment of ABORT WITH: a header or a trailer.
     fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerTarget, Expr)> {
         let value = self.typed(&item.value, Type::Text(None));
         let place = match &item.target {
@@ -1131,6 +1160,7 @@ impl Scope<'_, '_> {
         Some((place, value?))
     }
 
+    /// Checks a REPLY: values for columns of the response.
     fn reply(&mut self, fields: &[ast::Assign]) -> Option<VerdictKind> {
         let element = self.element;
         let mut given: Option<Vec<(usize, Expr)>> = Some(Vec::new());
@@ -1167,6 +1197,7 @@ impl Scope<'_, '_> {
     }
 }
 
+/// Checks an optional condition.
 fn scope_filter(scope: &mut Scope<'_, '_>, filter: Option<&ast::Expr>) -> Option<Option<Expr>> {
     match filter {
         Some(filter) => scope.condition(filter).map(Some),

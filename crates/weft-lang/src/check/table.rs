@@ -1,4 +1,4 @@
-//! Declarations of tables: columns, key, limits.
+//! Checks declarations of tables: columns, key, limits.
 
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
@@ -81,7 +81,7 @@ pub(super) fn table(
     (table, bounds)
 }
 
-/// A condition on every row: rows of the controller are checked when they arrive.
+/// Checks a condition on every row: rows of the controller are checked when they arrive.
 fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::CheckClause) -> Option<Check> {
     if table.filled != Some(Filler::Controller) {
         let message = format!(
@@ -99,7 +99,7 @@ fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::Che
     check(cx, &row, n_rand, clause, ("a row does not change with time", help))
 }
 
-/// A condition on the parameters of every instance.
+/// Checks a CHECK condition over the parameters of an element.
 pub(super) fn param_check(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -110,7 +110,8 @@ pub(super) fn param_check(
     check(cx, element, n_rand, clause, ("parameters do not change with time", help))
 }
 
-/// Checks a condition over parameters; the last argument is the message for one that reads the clock.
+/// Checks a CHECK condition over parameters or row columns. The last argument is the message and help if the
+/// condition reads the clock.
 fn check(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -133,7 +134,7 @@ fn check(
     Some(Check { condition, text, span: clause.span })
 }
 
-/// The first use of the clock in an expression.
+/// Finds the first use of the clock in an expression.
 fn reads_clock(expr: &Expr) -> Option<Span> {
     match expr.kind {
         ExprKind::Function { function: Function::Now, .. } => Some(expr.span),
@@ -141,12 +142,13 @@ fn reads_clock(expr: &Expr) -> Option<Span> {
     }
 }
 
-/// The first CHECK of a table that a row violates: NULL does not violate it, but an error such as division by zero
-/// does.
+/// Finds the first CHECK of a table that a row violates. NULL does not violate a CHECK, but an error such as division
+/// by zero does.
 pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t Check> {
     first_broken(&table.checks, row)
 }
 
+/// Finds the first violated CHECK.
 fn first_broken<'c>(checks: &'c [Check], values: &[Value]) -> Option<&'c Check> {
     let breaks = |check: &&Check| {
         !matches!(fold::fold_at(&check.condition, values, Time(0)), Ok(Value::Bool(true) | Value::Null))
@@ -187,6 +189,7 @@ fn row_in_words(table: &Table, values: &[Value], check: &Check) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
+/// Formats a value for a diagnostic.
 fn shown(ty: Type, value: &Value) -> String {
     match value {
         Value::Bytes(bytes) => format!("'{}'", ty.shown(bytes)),
@@ -199,6 +202,7 @@ fn shown(ty: Type, value: &Value) -> String {
     }
 }
 
+/// Checks a column of a table and its default.
 fn column(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -299,6 +303,7 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
     n_keys
 }
 
+/// Reports a column that cannot be part of a key.
 fn check_key(cx: &mut Cx<'_>, key: &mut TableColumn) {
     if cx.is_broken(key.span) {
         return;
@@ -316,6 +321,7 @@ fn check_key(cx: &mut Cx<'_>, key: &mut TableColumn) {
     cx.report(Diagnostic::error(code::BAD_KEY, message).at(key.span, "part of the key").with_help(help));
 }
 
+/// Reports a table whose rows or keys are too wide.
 fn check_bytes(cx: &mut Cx<'_>, decl: &ast::Table, columns: &[TableColumn], n_keys: usize) {
     let bytes = |columns: &[TableColumn]| -> usize {
         columns.iter().map(|column| column.ty.bytes_max().unwrap_or(8) as usize).sum()
@@ -333,6 +339,7 @@ fn check_bytes(cx: &mut Cx<'_>, decl: &ast::Table, columns: &[TableColumn], n_ke
     cx.report(diagnostic.with_help("shorten its TEXT(n) and BYTES(n) columns"));
 }
 
+/// Checks the options of a table. Returns its limits, which may depend on parameters.
 fn options(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -442,6 +449,7 @@ fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     cx.report(diagnostic);
 }
 
+/// Reports options that contradict FILLED BY.
 fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl: Option<Span>) {
     let (Some(filled), Some(filler)) = (seen[2], table.filled) else { return };
     let (clause, who) = (filler.clause(), filler.in_words());

@@ -1,4 +1,4 @@
-//! Statements on the tables of a running network.
+//! Checks statements on the tables of a running network.
 
 mod summary;
 
@@ -32,7 +32,7 @@ pub struct Statement {
 /// The kinds of statements.
 #[derive(Clone, Debug)]
 pub enum StatementKind {
-    /// Rows.
+    /// Reads rows.
     Select {
         /// The items, each with its name.
         items: Vec<(String, Expr)>,
@@ -181,6 +181,7 @@ pub fn table_of(network: &Network, target: FillTarget) -> (&str, &str, &Table) {
     }
 }
 
+/// Checks a statement on the tables of a running network.
 fn statement(cx: &mut Cx<'_>, network: &Network, parsed: &TableStatement) -> Option<Statement> {
     let path = match &parsed.kind {
         TableStatementKind::Insert { rows, .. } => &rows.table,
@@ -240,7 +241,8 @@ fn statement(cx: &mut Cx<'_>, network: &Network, parsed: &TableStatement) -> Opt
     Some(Statement { table: at, kind, span: parsed.span })
 }
 
-/// An element whose parameters are the columns.
+/// Returns an element whose parameters are the columns, so that conditions over a row are checked like conditions
+/// over parameters.
 pub(super) fn row_of(columns: &[TableColumn]) -> Element {
     let mut row = empty_element();
     row.params = columns
@@ -257,6 +259,7 @@ pub(super) fn row_of(columns: &[TableColumn]) -> Element {
     row
 }
 
+/// Whether a statement may change a table. If not, reports who fills it.
 fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &TableStatementKind) -> bool {
     // A table owned by the node has no declaration.
     let is_system = table.span.start == table.span.end;
@@ -287,6 +290,7 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &TableS
     false
 }
 
+/// Checks an optional condition over the row.
 fn filter_of(
     cx: &mut Cx<'_>,
     row: &Element,
@@ -320,6 +324,7 @@ fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     false
 }
 
+/// Checks an assignment to a column that is not part of the key.
 fn assignment(
     cx: &mut Cx<'_>,
     table: &Table,
@@ -343,6 +348,7 @@ fn assignment(
     evaluates(cx, row, &value).then_some((at, value))
 }
 
+/// Returns the named values of a SELECT item; `*` gives all columns.
 fn outputs(
     cx: &mut Cx<'_>,
     table: &Table,
@@ -371,6 +377,7 @@ fn outputs(
     }
 }
 
+/// Finds a column of a table. Reports an unknown one.
 fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize> {
     let at = table.columns.iter().position(|column| column.name == name.name);
     if at.is_none() {
@@ -383,6 +390,7 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
     at
 }
 
+/// Computes a LIMIT.
 fn limit_of(cx: &mut Cx<'_>, limit: &ast::Expr) -> Option<u64> {
     let (element, mut n_rand) = (empty_element(), 0);
     let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);

@@ -28,7 +28,7 @@ pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     }
 }
 
-/// The expressions of a statement itself, not of nested statements.
+/// Returns the expressions of a statement itself, not of nested statements.
 pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
     match &stmt.kind {
         StmtKind::Let { value, .. } | StmtKind::Set { value, .. } => vec![value],
@@ -70,6 +70,7 @@ fn exprs_of_query(query: &Query) -> Vec<&Expr> {
     of_joins.chain(&query.filter).collect()
 }
 
+/// Returns the operands of a verdict.
 fn exprs_of_verdict(verdict: &Verdict) -> Vec<&Expr> {
     match &verdict.kind {
         VerdictKind::Forward | VerdictKind::Drop | VerdictKind::Steer(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Wire formats: `CREATE PROTOCOL`.
+//! Checks wire formats: `CREATE PROTOCOL`.
 //!
 //! A valid definition gives every header an end and every frame one interpretation: lengths and repetitions are
 //! bounded, fields fill whole bytes, an expression reads only available values, and the protocols after a header
@@ -75,6 +75,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
     (protocols, unions)
 }
 
+/// Reports a protocol with a reserved name.
 fn check_name(cx: &mut Cx<'_>, name: &Ident) {
     if RESERVED_NAMES.contains(&name.name.to_ascii_lowercase().as_str()) {
         let message = format!("a protocol cannot be named `{}`", name.name);
@@ -117,6 +118,7 @@ fn find(cx: &mut Cx<'_>, headers: &[Header<'_>], name: &Ident) -> Option<usize> 
     found
 }
 
+/// Reports an unknown protocol, with the nearest name or an import.
 fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item = &'n str>) {
     let message = format!("unknown protocol `{}`", name.name);
     let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(name.span, "unknown");
@@ -178,6 +180,7 @@ struct Linker<'l, 'c, 'a> {
 }
 
 impl Linker<'_, '_, '_> {
+    /// Links all protocols: first the payloads of each, then its clauses.
     fn all(mut self) -> Vec<ProtocolLinks> {
         let headers = self.headers;
         for (at, header) in headers.iter().enumerate() {
@@ -194,6 +197,7 @@ impl Linker<'_, '_, '_> {
         self.linked
     }
 
+    /// Applies a BIND or ENCAP clause of the protocol at this index.
     fn clause(&mut self, at: usize, clause: &ProtocolClause) {
         match clause {
             ProtocolClause::Bind { lower, inner, condition, otherwise, span } => {
@@ -218,6 +222,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
+    /// Adds an edge to a protocol's payload rules. At most [`NEXTS_MAX`] edges are allowed.
     fn link(&mut self, lower: usize, condition: Expr, to: NextTarget, span: Span, is_arm: bool) {
         if self.n_nexts == NEXTS_MAX {
             let message = format!("more than {NEXTS_MAX} payload rules in all protocols together");
@@ -235,6 +240,7 @@ impl Linker<'_, '_, '_> {
         self.linked[lower].nexts.push(NextHeader { next, span, is_arm, claims, is_second: false });
     }
 
+    /// Links the payload of a protocol.
     fn payload(&mut self, at: usize, payload: &ast::Payload) {
         let n_choices = n_choices(&payload.choice);
         if n_choices > CHOICES_MAX {
@@ -248,6 +254,7 @@ impl Linker<'_, '_, '_> {
         self.choice(at, &payload.choice, None);
     }
 
+    /// Links a choice of the payload. `condition` holds for the outer choices.
     fn choice(&mut self, at: usize, choice: &PayloadChoice, condition: Option<Expr>) {
         match choice {
             PayloadChoice::Bytes(_) => {}
@@ -282,6 +289,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
+    /// Links a BIND: the lower protocol carries this one if the condition holds.
     fn bind(
         &mut self,
         to: NextTarget,
@@ -300,7 +308,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
-    /// `OTHERWISE e`: for payloads that no other protocol matches.
+    /// Applies `OTHERWISE e`: for payloads that no other protocol matches.
     fn otherwise(&mut self) {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
         for OtherwiseClause { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
@@ -318,7 +326,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
-    /// `ERROR WHERE e`, once.
+    /// Checks `ERROR WHERE e`, which a protocol has at most once.
     fn error(&mut self, at: usize, condition: &ast::Expr, span: Span) {
         if self.linked[at].error.is_some() {
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "a protocol has one ERROR WHERE clause")
@@ -330,6 +338,7 @@ impl Linker<'_, '_, '_> {
         self.linked[at].error = expr::condition(self.cx, &self.headers[at], place, condition);
     }
 
+    /// Checks a value that a PUSH of this protocol sets in the header below it.
     fn encap(&mut self, at: usize, set: &ast::EncapSet) -> Option<(ProtocolId, FieldId, Expr)> {
         let found = self.path(None, &set.field);
         let value = expr::number(self.cx, &self.headers[at], ExprContext::whole(Purpose::Encap), &set.value);
@@ -381,7 +390,7 @@ impl Linker<'_, '_, '_> {
         None
     }
 
-    /// A field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
+    /// Resolves a field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
     fn path(&mut self, own: Option<usize>, path: &ast::Path) -> Option<(ProtocolId, FieldId)> {
         let (of, field) = match (path.segments.as_slice(), own) {
             ([field], Some(own)) => (own, field),
@@ -426,6 +435,7 @@ pub(super) fn read_only_rule(rule: &Rule) -> Option<&'static str> {
     }
 }
 
+/// Counts the labels and choices of a payload rule.
 fn n_choices(choice: &PayloadChoice) -> usize {
     match choice {
         PayloadChoice::Bytes(_) | PayloadChoice::Protocol { .. } => 1,
@@ -436,6 +446,7 @@ fn n_choices(choice: &PayloadChoice) -> usize {
     }
 }
 
+/// Builds the AND of an optional condition and another.
 fn and(first: Option<Expr>, second: Expr) -> Expr {
     match first {
         Some(first) => expr::binary(BinaryOp::And, first, second),
@@ -443,7 +454,7 @@ fn and(first: Option<Expr>, second: Expr) -> Expr {
     }
 }
 
-/// The OR of conditions; tests of one field against values are merged into one.
+/// Builds the OR of conditions; tests of one field against values are merged into one.
 fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     let (mut values, mut others): (Vec<(Expr, Vec<u64>)>, Vec<Expr>) = (Vec::new(), Vec::new());
     for condition in conditions {
@@ -480,6 +491,7 @@ fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     all.pop().unwrap_or(Expr::Int(0))
 }
 
+/// Builds the test that an expression has one of these values.
 fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
     match values.as_slice() {
         [value] => expr::binary(BinaryOp::Eq, on.clone(), Expr::Int(*value)),
@@ -510,7 +522,7 @@ fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks
     }
 }
 
-/// The number of each protocol's strongly connected component (Kosaraju's algorithm).
+/// Computes the number of each protocol's strongly connected component (Kosaraju's algorithm).
 fn cycle_groups(linked: &[ProtocolLinks]) -> Vec<usize> {
     let n = linked.len();
     let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
@@ -598,6 +610,7 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
     }
 }
 
+/// Reports two payload rules that match the same payload.
 fn overlapping(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
@@ -613,7 +626,9 @@ fn overlapping(
         .with_label(first.span, "the first");
     let diagnostic = match &found.witness {
         Some(witness) if witness.is_empty() => diagnostic.with_note("both are always true"),
-        Some(witness) => diagnostic.with_note(format!("both are true where {}", in_words(header, witness))),
+        Some(witness) => {
+            diagnostic.with_note(format!("both are true where {}", describe_witness(header, witness)))
+        }
         None => diagnostic.with_note("the conditions may overlap"),
     };
     cx.report(
@@ -621,8 +636,9 @@ fn overlapping(
     );
 }
 
-/// A frame that satisfies two conditions: `dst_port = 4789 and peek bit(4) = 4`.
-fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
+/// Formats the field values that satisfy both conditions, for the overlap diagnostic: `dst_port = 4789 and peek
+/// bit(4) = 4`.
+fn describe_witness(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
     let name = |id: &FieldId| &header.protocol.fields[usize::from(id.0)].name;
     let parts: Vec<String> = witness
         .iter()
@@ -648,6 +664,7 @@ pub(super) struct Unions {
     pub(super) broken: Vec<(String, String)>,
 }
 
+/// Checks the protocol unions of a program.
 fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Unions {
     let mut all = Unions::default();
     for item in items {
@@ -662,6 +679,7 @@ fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Unions {
     all
 }
 
+/// Checks a protocol union: its members and columns.
 fn union(
     cx: &mut Cx<'_>,
     protocols: &[Protocol],
@@ -704,6 +722,7 @@ fn union(
     Some(Union { name: ast.name.name.clone(), members, columns, line: cx.line(ast.span) })
 }
 
+/// Checks a column of a union: a field of each member, or of the last layers that have it.
 fn union_column(
     cx: &mut Cx<'_>,
     protocols: &[Protocol],
@@ -755,7 +774,7 @@ fn union_column(
     Some(UnionColumn { name: ast.name.name.clone(), ty, protocols: owners, fields, last: ast.last })
 }
 
-/// The owners of a LAST column: all members and additional protocols.
+/// Returns the owners of a LAST column: all members and additional protocols.
 fn last_owners(
     cx: &mut Cx<'_>,
     protocols: &[Protocol],
@@ -783,6 +802,7 @@ fn last_owners(
     Some(owners)
 }
 
+/// Reports a union column without a field of one member.
 fn missing_field(cx: &mut Cx<'_>, ast: &ast::UnionColumn, protocol: &Protocol) {
     let (name, of) = (&ast.name.name, &protocol.name);
     let written: Vec<String> = ast.fields.iter().map(ast::Path::to_dotted).collect();
@@ -805,6 +825,7 @@ fn common(a: Type, b: Type) -> Option<Type> {
     }
 }
 
+/// Reports a union column that the members do not share.
 fn union_misfit(cx: &mut Cx<'_>, ast: &ast::UnionColumn, span: Span, label: &str, help: &str) {
     let message = format!("the members have no common column `{}`", ast.name.name);
     let diagnostic = Diagnostic::error(code::UNION_COLUMN, message).at(span, label).with_help(help);

@@ -29,7 +29,7 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, options: RenderOptio
     out
 }
 
-/// All of them, separated by an empty line, with the count at the end: `1 error, 2 warnings`.
+/// Renders all diagnostics, separated by an empty line, with the count at the end: `1 error, 2 warnings`.
 ///
 /// Empty if there are no diagnostics.
 pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, options: RenderOptions) -> String {
@@ -75,6 +75,7 @@ struct Renderer<'a> {
 }
 
 impl Renderer<'_> {
+    /// Renders one diagnostic: its title, its labels, its notes and its help.
     fn diagnostic(&mut self, diagnostic: &Diagnostic) {
         let colour = severity_colour(diagnostic.severity);
         self.paint(colour, &format!("{}[{}]", diagnostic.severity.as_str(), diagnostic.code.0));
@@ -94,6 +95,7 @@ impl Renderer<'_> {
         }
     }
 
+    /// Renders the labels, file by file; the file of the primary label comes first.
     fn labels(&mut self, diagnostic: &Diagnostic, gutter: usize) {
         let Some(first) = diagnostic.labels.iter().find(|label| label.primary).or(diagnostic.labels.first())
         else {
@@ -124,6 +126,7 @@ impl Renderer<'_> {
         }
     }
 
+    /// Renders the labelled lines of one file.
     fn snippets(&mut self, file: &SourceFile, labels: &[&Label], gutter: usize, severity: Severity) {
         let mut last_line = 0;
         for label in labels {
@@ -148,6 +151,7 @@ impl Renderer<'_> {
         }
     }
 
+    /// Renders a note or help, with aligned continuation lines.
     fn remark(&mut self, gutter: usize, kind: &str, text: &str) {
         self.paint(BLUE, &format!("{:gutter$} =", ""));
         self.out.push(' ');
@@ -165,6 +169,7 @@ impl Renderer<'_> {
         diagnostic.labels.iter().map(line_of).max().unwrap_or(1).to_string().len().max(2)
     }
 
+    /// Writes text in a colour, if colours are on.
     fn paint(&mut self, colour: &str, text: &str) {
         if self.options.colour && !text.is_empty() {
             let _ = write!(self.out, "\x1b[{colour}m{text}\x1b[0m");
@@ -174,6 +179,7 @@ impl Renderer<'_> {
     }
 }
 
+/// Returns the colour of a severity.
 fn severity_colour(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => YELLOW,
@@ -189,6 +195,7 @@ struct View {
 }
 
 impl View {
+    /// Cuts the visible part of a source line around a label.
     fn new(file: &SourceFile, line: u32, label: &Label, width: usize) -> Self {
         let range = file.line_range(line);
         let source = file.line(line);

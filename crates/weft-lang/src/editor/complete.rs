@@ -106,6 +106,7 @@ struct Completer<'p> {
 }
 
 impl Completer<'_> {
+    /// Whether an offset is inside a comment.
     fn is_in_comment(&self, offset: usize) -> bool {
         let comments = lex(self.file, self.text).comments;
         comments.iter().any(|comment| {
@@ -115,6 +116,7 @@ impl Completer<'_> {
         })
     }
 
+    /// Cuts the tokens at the cursor, and finds the start of the word to complete.
     fn at(&mut self, offset: usize) {
         let holds = |token: &Token| (token.span.start as usize) < offset && offset <= token.span.end as usize;
         let at_cursor = self.tokens.iter().position(holds).map(|at| (at, self.tokens[at]));
@@ -282,6 +284,7 @@ impl Completer<'_> {
         before.max_by_key(|(_, symbol)| symbol.whole.start).map(|(id, _)| id)
     }
 
+    /// Offers the tables of the element and the shared tables.
     fn tables(&mut self) {
         let element = self.element();
         if element.is_some() {
@@ -305,7 +308,7 @@ impl Completer<'_> {
         self.top(|kind| kind == K::Protocol);
     }
 
-    /// All that has a value here.
+    /// Offers the names that have a value at the cursor.
     fn expression(&mut self) {
         use SymbolKind as K;
         if let Some(queue) = self.item(K::Queue) {
@@ -382,6 +385,7 @@ impl Completer<'_> {
         self.add("trailer", CandidateKind::Value, "trailer['name'] TEXT?", "A trailer of the response.");
     }
 
+    /// Offers the gRPC statuses.
     fn statuses(&mut self) {
         for status in Status::ALL {
             self.add(status.name(), CandidateKind::Value, &format!("gRPC status {}", status.code()), "");
@@ -416,6 +420,7 @@ impl Completer<'_> {
         self.is_word(mark, "MARK") && paren.kind == TokenKind::LeftParen
     }
 
+    /// Offers the fields of MARK.
     fn marks(&mut self) {
         for (name, ty) in mark::names() {
             self.add(
@@ -511,6 +516,7 @@ impl Completer<'_> {
 
     // ---- behind a dot ------------------------------------------------------------------------------------------
 
+    /// Offers the members of the name in front of a dot.
     fn after_dot(&mut self) {
         use SymbolKind as K;
         let mut names: Vec<String> = Vec::new();
@@ -600,7 +606,7 @@ impl Completer<'_> {
 
     // ---- in a text ---------------------------------------------------------------------------------------------
 
-    /// In quotes: methods, and headers that the program uses elsewhere.
+    /// Offers completions in quotes: methods, and headers that the program uses elsewhere.
     fn in_text(&mut self) {
         let Some(before) = self.tokens.last().copied() else { return };
         let paths = [
@@ -631,6 +637,7 @@ impl Completer<'_> {
         }
     }
 
+    /// Returns the header names that elements use, each with the element.
     fn headers(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for element in &self.program.analysis.network.elements {
@@ -645,6 +652,7 @@ impl Completer<'_> {
 
     // ---- adding ------------------------------------------------------------------------------------------------
 
+    /// Offers the top-level names of these kinds.
     fn top(&mut self, is_meant: impl Fn(SymbolKind) -> bool) {
         let names = self.program.index.members_of(None).filter(|(_, symbol)| is_meant(symbol.kind));
         for id in names.map(|(id, _)| id).collect::<Vec<_>>() {
@@ -657,6 +665,7 @@ impl Completer<'_> {
         self.members_if(owner, |symbol| is_meant(symbol.kind));
     }
 
+    /// Offers the members of a symbol that satisfy a condition.
     fn members_if(&mut self, owner: Option<SymbolId>, is_meant: impl Fn(&Symbol) -> bool) {
         if owner.is_none() {
             return;
@@ -667,6 +676,7 @@ impl Completer<'_> {
         }
     }
 
+    /// Offers a symbol, unless its name is offered already.
     fn symbol(&mut self, id: SymbolId) {
         use SymbolKind as K;
         let symbol = self.program.index.symbol(id);
@@ -719,6 +729,7 @@ impl Completer<'_> {
         format!("{params} {columns}").trim().to_owned()
     }
 
+    /// Adds a candidate, up to [`CANDIDATES_MAX`]. Ignores a second one with the same label.
     fn add(&mut self, label: &str, kind: CandidateKind, detail: &str, doc: &str) {
         if self.candidates.len() >= CANDIDATES_MAX || !self.labels.insert(label.to_owned()) {
             return;

@@ -16,7 +16,7 @@ pub fn field_at<'p>(program: &'p Program, found: &FieldUse, n: usize) -> Option<
     messages.into_iter().find_map(|message| walk(&program.analysis.program.schema, message, names))
 }
 
-/// The fields that can follow a path, in all messages of the chain, without duplicates.
+/// Returns the fields that can follow a path, in all messages of the chain, without duplicates.
 pub(super) fn following<'p>(
     program: &'p Program,
     chain: SymbolId,
@@ -44,7 +44,7 @@ pub(super) fn following<'p>(
     found
 }
 
-/// How a `.proto` file declares a field: `optional string user = 1`.
+/// Formats a field as a `.proto` file declares it: `optional string user = 1`.
 pub(super) fn declared(schema: &Schema, field: &Field) -> String {
     let ty = match field.kind {
         FieldKind::Bool => "bool",
@@ -115,6 +115,7 @@ fn messages_of(program: &Program, chain: SymbolId, direction: Direction) -> Vec<
     messages
 }
 
+/// Follows a path of field names from a message. Returns the last field and its message.
 fn walk<'s>(schema: &'s Schema, message: usize, names: &[&str]) -> Option<(&'s Message, &'s Field)> {
     let message = schema.messages.get(message)?;
     let (first, rest) = names.split_first()?;

@@ -49,7 +49,7 @@ pub fn hover(program: &Program, file: FileId, offset: u32) -> Option<Hover> {
     Some(Hover { span: tokens[at].span, symbol: None, markdown })
 }
 
-/// The documentation of a symbol.
+/// Formats the documentation of a symbol: its declaration, its owner and its comments.
 pub fn of_symbol(program: &Program, id: SymbolId) -> String {
     let symbol = program.index.symbol(id);
     let mut out = format!("```weft\n{}\n```\n", declaration(program, id));
@@ -102,6 +102,7 @@ fn head(file: FileId, text: &str) -> String {
     shortened(text[..end].trim_end())
 }
 
+/// Cuts a text after [`LINES_MAX`] lines.
 fn shortened(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     match lines.get(..LINES_MAX) {
@@ -110,6 +111,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
+/// Describes the kind and the owner of a symbol.
 fn whose(program: &Program, symbol: &Symbol) -> String {
     let word = symbol.kind.word();
     match symbol.owner.map(|owner| program.index.symbol(owner)) {
@@ -123,7 +125,7 @@ fn whose(program: &Program, symbol: &Symbol) -> String {
     }
 }
 
-/// The documentation of a symbol from comments.
+/// Returns the documentation of a symbol from comments.
 fn doc(program: &Program, symbol: &Symbol) -> String {
     let file = program.analysis.sources.file(symbol.whole.file);
     match symbol.kind {
@@ -195,7 +197,7 @@ fn protocol_facts(program: &Program, symbol: &Symbol, out: &mut String) {
     }
 }
 
-/// The bindings of a column in the chains that use its element.
+/// Lists the bindings of a column in the chains that use its element.
 fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &mut String) {
     let network = &program.analysis.network;
     let Some(owner) = symbol.owner.map(|owner| program.index.symbol(owner)) else { return };
@@ -237,6 +239,7 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
     out.push('\n');
 }
 
+/// Returns the keywords of a handler's event.
 const fn event(kind: HandlerKind) -> &'static str {
     match kind {
         HandlerKind::Open => "ON OPEN",
@@ -257,6 +260,7 @@ struct EffectSummary<'p> {
 }
 
 impl EffectSummary<'_> {
+    /// Describes the effects of a handler.
     fn of(&self, effects: &Effects) -> String {
         let columns = |at: &[usize]| at.iter().map(|at| self.element.columns[*at].name.clone()).collect();
         let vars = |at: &[usize]| at.iter().map(|at| self.element.vars[*at].name.clone()).collect::<Vec<_>>();
@@ -302,6 +306,7 @@ impl EffectSummary<'_> {
         if parts.is_empty() { "does nothing".to_owned() } else { parts.join("; ") }
     }
 
+    /// Names a table.
     fn table(&self, table: TableRef) -> String {
         let table = match table {
             TableRef::Own(at) => &self.element.tables[at],
@@ -322,7 +327,8 @@ fn is_in_queue(program: &Program, place: Span) -> bool {
     program.index.members_of(None).any(|(_, symbol)| symbol.kind == SymbolKind::Queue && holds(symbol.whole))
 }
 
-/// The documentation of a word that is not declared in the program: a function, a status, metadata, or a keyword.
+/// Returns the documentation of a word that is not declared in the program: a function, a status, metadata, or a
+/// keyword.
 fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
     let token = tokens[at];
     if token.kind != TokenKind::Word {

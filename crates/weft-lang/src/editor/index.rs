@@ -1,4 +1,4 @@
-//! Declarations and uses of names in all files of a program.
+//! Indexes the declarations and uses of names in all files of a program.
 //!
 //! Names are resolved as in the checker, but on syntax trees only: an element with an error in its third handler still
 //! has its columns. An ambiguous name refers to the nearest declaration; an unknown name has no entry.
@@ -59,7 +59,7 @@ pub enum SymbolKind {
 }
 
 impl SymbolKind {
-    /// The word for it in a sentence.
+    /// Returns the word for the kind in a sentence.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Type => "type",
@@ -124,7 +124,7 @@ pub struct Symbol {
 pub struct Use {
     /// The name.
     pub span: Span,
-    /// Whose.
+    /// The symbol that the name refers to.
     pub symbol: SymbolId,
     /// The name is declared here.
     pub is_declaration: bool,
@@ -255,6 +255,7 @@ impl Locals {
         self.of_name.get(name)?.last().copied()
     }
 
+    /// Removes the names from the `n`th on, at the end of a block.
     fn truncate(&mut self, n: usize) {
         for name in self.names.drain(n.min(self.names.len())..) {
             if let Some(all) = self.of_name.get_mut(&name) {
@@ -282,6 +283,7 @@ impl Indexer {
         self.index.add(Symbol { name, kind, span, whole, ty: None, owner, of: None })
     }
 
+    /// Adds a symbol with the span of its type.
     fn add_typed(
         &mut self,
         kind: SymbolKind,
@@ -293,6 +295,7 @@ impl Indexer {
         id
     }
 
+    /// Declares the names of an item.
     fn declare(&mut self, item: &Item) {
         match item {
             Item::Type(item) => drop(self.add(SymbolKind::Type, &item.name, item.span, None)),
@@ -335,6 +338,7 @@ impl Indexer {
         }
     }
 
+    /// Declares the fields of a wire format.
     fn declare_wire(&mut self, items: &[WireItem], owner: SymbolId) {
         for item in items {
             match item {
@@ -348,6 +352,7 @@ impl Indexer {
         }
     }
 
+    /// Declares an element with its parameters, columns and declarations.
     fn declare_element(&mut self, element: &Element) {
         let id = Some(self.add(SymbolKind::Element, &element.name, element.span, None));
         let columns = [(&element.fields, Direction::Request), (&element.returns, Direction::Response)];
@@ -373,6 +378,7 @@ impl Indexer {
         }
     }
 
+    /// Declares a queue with its parameters and variables.
     fn declare_queue(&mut self, queue: &Queue) {
         let id = Some(self.add(SymbolKind::Queue, &queue.name, queue.span, None));
         self.declare_head(&queue.params, &[], id);
@@ -400,6 +406,7 @@ impl Indexer {
         }
     }
 
+    /// Declares a table and its columns.
     fn declare_table(&mut self, table: &Table, owner: Option<SymbolId>) {
         let id = Some(self.add(SymbolKind::Table, &table.name, table.span, owner));
         for column in &table.columns {
@@ -409,23 +416,27 @@ impl Indexer {
 
     // ---- uses --------------------------------------------------------------------------------------------------
 
-    fn note(&mut self, span: Span, symbol: SymbolId) {
+    /// Records a use of a symbol.
+    fn record_use(&mut self, span: Span, symbol: SymbolId) {
         self.index.uses.push(Use { span, symbol, is_declaration: false });
     }
 
-    fn note_member(&mut self, owner: Option<SymbolId>, name: &Ident, kind: SymbolKind) -> Option<SymbolId> {
+    /// Records a use of a name of this kind, in `owner` or at the top level. Returns the symbol; None if there is
+    /// none.
+    fn record_member(&mut self, owner: Option<SymbolId>, name: &Ident, kind: SymbolKind) -> Option<SymbolId> {
         let found = self.index.member(owner, &name.name, |known| known == kind)?;
-        self.note(name.span, found);
+        self.record_use(name.span, found);
         Some(found)
     }
 
     /// Records the output of a chain: a port or a group.
-    fn note_outlet(&mut self, name: &Ident) {
-        if self.note_member(None, name, SymbolKind::Port).is_none() {
-            self.note_member(None, name, SymbolKind::Group);
+    fn record_outlet(&mut self, name: &Ident) {
+        if self.record_member(None, name, SymbolKind::Port).is_none() {
+            self.record_member(None, name, SymbolKind::Group);
         }
     }
 
+    /// Records the uses in an item.
     fn item(&mut self, item: &Item) {
         match item {
             Item::Table(table) => self.table(table),
@@ -433,15 +444,15 @@ impl Indexer {
             Item::Filter(filter) => self.filter(filter),
             Item::Function(function) => {
                 if let Some(other) = &function.inverse_of {
-                    self.note_member(None, other, SymbolKind::Function);
+                    self.record_member(None, other, SymbolKind::Function);
                 }
                 function.options.iter().for_each(|option| self.expr(&option.value));
                 self.exprs(&function.cost);
             }
             Item::Chain(chain) => self.chain(chain),
             Item::Route(route) => {
-                self.note_member(None, &route.listener, SymbolKind::Listener);
-                self.note_member(None, &route.cluster, SymbolKind::Cluster);
+                self.record_member(None, &route.listener, SymbolKind::Listener);
+                self.record_member(None, &route.cluster, SymbolKind::Cluster);
                 self.exprs(&route.when);
             }
             Item::Drop(drop) => {
@@ -461,23 +472,23 @@ impl Indexer {
                     Kind::Queue => SymbolKind::Queue,
                     Kind::Link => SymbolKind::Link,
                 };
-                self.note_member(None, &drop.name, kind);
+                self.record_member(None, &drop.name, kind);
             }
             Item::Insert(rows) => self.insert_rows(rows),
             Item::Protocol(protocol) => self.protocol(protocol),
             Item::Queue(queue) => self.queue(queue),
             Item::Group(group) => {
                 for (port, weight) in &group.members {
-                    self.note_member(None, port, SymbolKind::Port);
+                    self.record_member(None, port, SymbolKind::Port);
                     self.exprs(weight);
                 }
             }
             Item::Link(link) => {
                 match &link.on {
-                    LinkOn::Port { port, .. } => drop(self.note_member(None, port, SymbolKind::Port)),
+                    LinkOn::Port { port, .. } => drop(self.record_member(None, port, SymbolKind::Port)),
                     LinkOn::Calls(calls) => {
                         let kind = if calls.is_listener { SymbolKind::Listener } else { SymbolKind::Cluster };
-                        self.note_member(None, &calls.on, kind);
+                        self.record_member(None, &calls.on, kind);
                         [&calls.concurrency, &calls.key, &calls.class]
                             .into_iter()
                             .for_each(|expr| self.exprs(expr));
@@ -488,7 +499,7 @@ impl Indexer {
             }
             Item::Union(union) => {
                 for member in &union.members {
-                    self.note_member(None, member, SymbolKind::Protocol);
+                    self.record_member(None, member, SymbolKind::Protocol);
                 }
                 for path in union.columns.iter().flat_map(|column| &column.fields) {
                     self.wire_path(path, None);
@@ -500,6 +511,7 @@ impl Indexer {
 
     // ---- queues ----
 
+    /// Records the uses in a queue.
     fn queue(&mut self, queue: &Queue) {
         let outside = self.element;
         self.element = self.index.member(None, &queue.name.name, |kind| kind == SymbolKind::Queue);
@@ -528,16 +540,18 @@ impl Indexer {
         (self.handler, self.element) = (None, outside);
     }
 
+    /// Records a use of a queue and of its parameters.
     fn queue_use(&mut self, used: &QueueUse) {
-        let queue = self.note_member(None, &used.queue, SymbolKind::Queue);
+        let queue = self.record_member(None, &used.queue, SymbolKind::Queue);
         for arg in &used.args {
-            self.note_member(queue, &arg.name, SymbolKind::Param);
+            self.record_member(queue, &arg.name, SymbolKind::Param);
             self.expr(&arg.value);
         }
     }
 
     // ---- wire formats ----
 
+    /// Records the uses in a wire format.
     fn protocol(&mut self, protocol: &Protocol) {
         let Some(&id) = self.index.declared.get(&protocol.name.span) else { return };
         self.wire_items(&protocol.items, id);
@@ -549,7 +563,7 @@ impl Indexer {
         for clause in &protocol.clauses {
             match clause {
                 ProtocolClause::Bind { lower, condition, otherwise, .. } => {
-                    if let Some(lower) = self.note_member(None, lower, SymbolKind::Protocol) {
+                    if let Some(lower) = self.record_member(None, lower, SymbolKind::Protocol) {
                         self.wire_expr(condition, lower);
                         otherwise.iter().for_each(|otherwise| self.wire_expr(otherwise, lower));
                     }
@@ -569,6 +583,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in the items of a wire format.
     fn wire_items(&mut self, items: &[WireItem], id: SymbolId) {
         for item in items {
             match item {
@@ -596,10 +611,11 @@ impl Indexer {
         }
     }
 
+    /// Records the protocols that a payload names.
     fn payload(&mut self, choice: &PayloadChoice, id: SymbolId) {
         match choice {
             PayloadChoice::Bytes(_) => {}
-            PayloadChoice::Protocol { name, .. } => _ = self.note_member(None, name, SymbolKind::Protocol),
+            PayloadChoice::Protocol { name, .. } => _ = self.record_member(None, name, SymbolKind::Protocol),
             PayloadChoice::Switch { on, arms, otherwise, .. } => {
                 self.wire_expr(on, id);
                 arms.iter().for_each(|arm| self.payload(&arm.choice, id));
@@ -608,7 +624,7 @@ impl Indexer {
         }
     }
 
-    /// `protocol.field`, `inner.protocol.field`, or `field` of a protocol.
+    /// Records the uses in `protocol.field`, `inner.protocol.field`, or `field` of a protocol.
     fn wire_path(&mut self, path: &Path, own: Option<SymbolId>) {
         let names = match path.segments.as_slice() {
             [inner, rest @ ..] if inner.name == "inner" => rest,
@@ -616,16 +632,16 @@ impl Indexer {
         };
         let (owner, field) = match (names, own) {
             ([field], Some(own)) => (Some(own), Some(field)),
-            ([protocol], None) => (self.note_member(None, protocol, SymbolKind::Protocol), None),
-            ([protocol, field], _) => (self.note_member(None, protocol, SymbolKind::Protocol), Some(field)),
+            ([protocol], None) => (self.record_member(None, protocol, SymbolKind::Protocol), None),
+            ([protocol, field], _) => (self.record_member(None, protocol, SymbolKind::Protocol), Some(field)),
             _ => (None, None),
         };
         if let (Some(owner), Some(field)) = (owner, field) {
-            self.note_member(Some(owner), field, SymbolKind::WireField);
+            self.record_member(Some(owner), field, SymbolKind::WireField);
         }
     }
 
-    /// Fields of a header in an expression over it.
+    /// Records the uses of a header's fields in an expression over it.
     fn wire_expr(&mut self, expr: &Expr, id: SymbolId) {
         let each = |walk: &mut Self, list: &[Expr]| list.iter().for_each(|e| walk.wire_expr(e, id));
         match &expr.kind {
@@ -650,39 +666,40 @@ impl Indexer {
         }
     }
 
-    /// `table`, or `chain.instance.table`.
+    /// Records the uses in an INSERT of rows into `table` or `chain.instance.table`.
     fn insert_rows(&mut self, rows: &InsertRows) {
         let table = match rows.table.segments.as_slice() {
-            [table] => self.note_member(None, table, SymbolKind::Table),
+            [table] => self.record_member(None, table, SymbolKind::Table),
             [chain, instance, table] => {
-                let chain = self.note_member(None, chain, SymbolKind::Chain);
+                let chain = self.record_member(None, chain, SymbolKind::Chain);
                 let instance =
-                    chain.and_then(|chain| self.note_member(Some(chain), instance, SymbolKind::Instance));
+                    chain.and_then(|chain| self.record_member(Some(chain), instance, SymbolKind::Instance));
                 let element = instance.and_then(|instance| self.index.symbol(instance).of);
-                element.and_then(|element| self.note_member(Some(element), table, SymbolKind::Table))
+                element.and_then(|element| self.record_member(Some(element), table, SymbolKind::Table))
             }
             _ => None,
         };
         for column in &rows.columns {
             if table.is_some() {
-                self.note_member(table, column, SymbolKind::TableColumn);
+                self.record_member(table, column, SymbolKind::TableColumn);
             }
         }
     }
 
+    /// Records the uses in a chain.
     fn chain(&mut self, chain: &Chain) {
         let Some(&id) = self.index.declared.get(&chain.name.span) else { return };
         match &chain.on {
             ChainOn::Edge { from, to, .. } => {
-                self.note_member(None, from, SymbolKind::Listener);
-                self.note_member(None, to, SymbolKind::Cluster);
+                self.record_member(None, from, SymbolKind::Listener);
+                self.record_member(None, to, SymbolKind::Cluster);
             }
             ChainOn::Port { ports, to, when, .. } => {
                 for port in ports {
-                    self.note_member(None, port, SymbolKind::Port);
+                    self.record_member(None, port, SymbolKind::Port);
                 }
                 if let Some(to) = to {
-                    self.note_outlet(to);
+                    self.record_outlet(to);
                 }
                 self.exprs(when);
             }
@@ -704,16 +721,17 @@ impl Indexer {
                 | ChainOptionKind::FailOpen => Vec::new(),
             };
             for name in named {
-                self.note_member(Some(id), name, SymbolKind::Instance);
+                self.record_member(Some(id), name, SymbolKind::Instance);
             }
         }
     }
 
+    /// Records the uses in a stage.
     fn stage(&mut self, chain: SymbolId, stage: &Stage) {
         let is_stage = |kind| matches!(kind, SymbolKind::Element | SymbolKind::Filter);
         let element = self.index.member(None, &stage.element.name, is_stage);
         if let Some(element) = element {
-            self.note(stage.element.span, element);
+            self.record_use(stage.element.span, element);
         }
         let name = stage.instance.as_ref().unwrap_or(&stage.element);
         if let Some(instance) = self.index.declared.get(&name.span) {
@@ -723,7 +741,7 @@ impl Indexer {
             match arg {
                 StageArg::Param(assign) => {
                     if element.is_some() {
-                        self.note_member(element, &assign.name, SymbolKind::Param);
+                        self.record_member(element, &assign.name, SymbolKind::Param);
                     }
                     self.expr(&assign.value);
                 }
@@ -732,7 +750,7 @@ impl Indexer {
                     let found =
                         element.and_then(|element| self.index.member(Some(element), &column.name, is_column));
                     if let Some(found) = found {
-                        self.note(column.span, found);
+                        self.record_use(column.span, found);
                     }
                     value.each_path(&mut |path| {
                         self.wire_path(path, None);
@@ -743,9 +761,10 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in an element.
     fn element(&mut self, element: &Element) {
         self.element = self.index.declared.get(&element.name.span).copied();
-        self.note_member(None, &element.layer, SymbolKind::Protocol);
+        self.record_member(None, &element.layer, SymbolKind::Protocol);
         for param in &element.params {
             self.exprs(&param.default);
         }
@@ -773,6 +792,7 @@ impl Indexer {
         self.element = None;
     }
 
+    /// Records the uses in a filter.
     fn filter(&mut self, filter: &Filter) {
         self.element = self.index.declared.get(&filter.name.span).copied();
         self.direction = Some(Direction::Request);
@@ -785,10 +805,11 @@ impl Indexer {
         (self.element, self.direction) = (None, None);
     }
 
+    /// Records the uses in a table declaration.
     fn table(&mut self, table: &Table) {
         let id = self.index.declared.get(&table.name.span).copied();
         for name in table.key.iter().flat_map(|key| &key.columns) {
-            self.note_member(id, name, SymbolKind::TableColumn);
+            self.record_member(id, name, SymbolKind::TableColumn);
         }
         for column in &table.columns {
             self.exprs(&column.default);
@@ -802,6 +823,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a handler, whose locals are visible inside it.
     fn handler(&mut self, handler: &Handler) {
         let name = Ident { name: event_name(&handler.event).to_owned(), span: handler.event_span };
         let id = self.add(SymbolKind::Handler, &name, handler.span, self.element);
@@ -839,6 +861,7 @@ impl Indexer {
         self.visible_rows.truncate(n_visible_rows);
     }
 
+    /// Records the uses in a statement. A LET declares a local.
     fn stmt(&mut self, stmt: &Stmt) {
         match &stmt.kind {
             StmtKind::Let { name, ty, value } => {
@@ -863,12 +886,12 @@ impl Indexer {
             StmtKind::Upsert(upsert) => {
                 upsert.key.iter().for_each(|key| self.expr(key));
                 let table = self.table_name(&upsert.table);
-                self.over(table, |walk| walk.assigns(table, &upsert.set));
+                self.with_row_of(table, |walk| walk.assigns(table, &upsert.set));
             }
             StmtKind::Update(update) => self.update(update, stmt.span),
             StmtKind::Delete { table, filter } => {
                 let table = self.table_name(table);
-                self.over(table, |walk| walk.expr(filter));
+                self.with_row_of(table, |walk| walk.expr(filter));
             }
             StmtKind::Scan(scan) => {
                 self.expr(&scan.max);
@@ -903,6 +926,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a guard.
     fn guard(&mut self, guard: &Guard) {
         self.select(&guard.select);
         if let Some(otherwise) = &guard.otherwise {
@@ -921,6 +945,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a SELECT item.
     fn select_item(&mut self, item: &SelectItem) {
         let SelectItem::Value { value, alias } = item else { return };
         self.expr(value);
@@ -929,11 +954,12 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a JOIN, and makes its row visible.
     fn join(&mut self, join: &Join) {
         let table = self.table_name(&join.table);
         self.add_visible_row(table, &join.table, join.alias.as_ref(), join.span);
         if let (Some(first), true) = (&join.first, table.is_some()) {
-            self.note_member(table, &first.by, SymbolKind::TableColumn);
+            self.record_member(table, &first.by, SymbolKind::TableColumn);
         }
         match &join.condition {
             JoinCondition::Using(columns) => {
@@ -941,7 +967,7 @@ impl Indexer {
                     // It is a column of both; readers look for the message's column.
                     let is_own = self.own_column(column);
                     if !is_own && table.is_some() {
-                        self.note_member(table, column, SymbolKind::TableColumn);
+                        self.record_member(table, column, SymbolKind::TableColumn);
                     }
                 }
             }
@@ -949,17 +975,18 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in an INSERT.
     fn insert(&mut self, insert: &crate::ast::Insert) {
         let sink = self.index.member(self.element, &insert.into.name, |kind| kind == SymbolKind::Sink);
         let (into, kind) = match sink {
             Some(sink) => {
-                self.note(insert.into.span, sink);
+                self.record_use(insert.into.span, sink);
                 (Some(sink), SymbolKind::SinkColumn)
             }
             None => (self.table_name(&insert.into), SymbolKind::TableColumn),
         };
         for column in insert.columns.iter().filter(|_| into.is_some()) {
-            self.note_member(into, column, kind);
+            self.record_member(into, column, kind);
         }
         match &insert.source {
             InsertSource::Values(rows) => {
@@ -969,15 +996,16 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in an UPDATE.
     fn update(&mut self, update: &Update, span: Span) {
         let table = self.table_name(&update.table);
-        self.over(table, |walk| {
+        self.with_row_of(table, |walk| {
             walk.assigns(table, &update.set);
             walk.exprs(&update.filter);
         });
         for returning in &update.returning {
             if table.is_some() {
-                self.note_member(table, &returning.column, SymbolKind::TableColumn);
+                self.record_member(table, &returning.column, SymbolKind::TableColumn);
             }
             if self.path(&returning.into).is_none()
                 && let Some(name) = returning.into.as_ident()
@@ -990,7 +1018,7 @@ impl Indexer {
     }
 
     /// Runs `read` while unqualified names refer to columns of a table first.
-    fn over(&mut self, table: Option<SymbolId>, read: impl FnOnce(&mut Self)) {
+    fn with_row_of(&mut self, table: Option<SymbolId>, read: impl FnOnce(&mut Self)) {
         let n_visible_rows = self.visible_rows.len();
         if let Some(table) = table {
             let alias = self.index.symbol(table).name.clone();
@@ -1000,15 +1028,17 @@ impl Indexer {
         self.visible_rows.truncate(n_visible_rows);
     }
 
+    /// Records the uses in assignments to columns.
     fn assigns(&mut self, table: Option<SymbolId>, assigns: &[crate::ast::Assign]) {
         for assign in assigns {
             if table.is_some() {
-                self.note_member(table, &assign.name, SymbolKind::TableColumn);
+                self.record_member(table, &assign.name, SymbolKind::TableColumn);
             }
             self.expr(&assign.value);
         }
     }
 
+    /// Makes a table row visible under its name or alias.
     fn add_visible_row(&mut self, table: Option<SymbolId>, name: &Ident, alias: Option<&Ident>, span: Span) {
         let Some(table) = table else { return };
         let named = match alias {
@@ -1025,6 +1055,7 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a verdict.
     fn verdict(&mut self, verdict: &Verdict) {
         match &verdict.kind {
             VerdictKind::Forward | VerdictKind::Drop => {}
@@ -1040,7 +1071,7 @@ impl Indexer {
                 for field in fields {
                     let is_reply = |kind| kind == SymbolKind::Column(Direction::Response);
                     if let Some(column) = self.index.member(self.element, &field.name.name, is_reply) {
-                        self.note(field.name.span, column);
+                        self.record_use(field.name.span, column);
                     }
                     self.expr(&field.value);
                 }
@@ -1057,7 +1088,7 @@ impl Indexer {
         let is_table = |kind| kind == SymbolKind::Table;
         let own = self.element.and_then(|element| self.index.member(Some(element), &name.name, is_table));
         let found = own.or_else(|| self.index.member(None, &name.name, is_table))?;
-        self.note(name.span, found);
+        self.record_use(name.span, found);
         Some(found)
     }
 
@@ -1068,11 +1099,11 @@ impl Indexer {
         let own = own.filter(|_| self.element.is_some());
         let found = own.or_else(|| self.index.member(None, &name.name, |kind| kind == SymbolKind::Function));
         if let Some(found) = found {
-            self.note(name.span, found);
+            self.record_use(name.span, found);
         }
     }
 
-    /// A message column in the handler's direction, or else in the other direction.
+    /// Records a use of a message column in the handler's direction, or else in the other direction.
     fn own_column(&mut self, name: &Ident) -> bool {
         let Some(element) = self.element else { return false };
         let wanted = self.direction.map(SymbolKind::Column);
@@ -1080,19 +1111,21 @@ impl Indexer {
             self.index.member(Some(element), &name.name, |kind| matches!(kind, SymbolKind::Column(_)))
         });
         if let Some(found) = found {
-            self.note(name.span, found);
+            self.record_use(name.span, found);
         }
         found.is_some()
     }
 
+    /// Records a use of a member of the current element.
     fn member_of_element(&mut self, name: &Ident) {
         let Some(element) = self.element else { return };
         let is_meant = |kind| !matches!(kind, SymbolKind::Handler);
         if let Some(found) = self.index.member(Some(element), &name.name, is_meant) {
-            self.note(name.span, found);
+            self.record_use(name.span, found);
         }
     }
 
+    /// Records the uses in an assignment target.
     fn place(&mut self, place: &AssignTarget) {
         match place {
             AssignTarget::Path(path) => drop(self.path(path)),
@@ -1112,8 +1145,8 @@ impl Indexer {
                     return None;
                 };
                 let (named, table) = (visible.named, visible.table);
-                self.note(first.span, named);
-                self.note_member(Some(table), column, SymbolKind::TableColumn).map(drop)
+                self.record_use(first.span, named);
+                self.record_member(Some(table), column, SymbolKind::TableColumn).map(drop)
             }
             _ => {
                 self.wire_path(path, None);
@@ -1122,16 +1155,17 @@ impl Indexer {
         }
     }
 
+    /// Records a use of a name without a dot. None if it is unknown.
     fn bare_name(&mut self, name: &Ident) -> Option<()> {
         if let Some(local) = self.locals.last(&name.name) {
-            self.note(name.span, local);
+            self.record_use(name.span, local);
             return Some(());
         }
         let is_column = |kind| kind == SymbolKind::TableColumn;
         let in_sight = self.visible_rows.iter().rev();
         let joined = in_sight.map(|visible| self.index.member(Some(visible.table), &name.name, is_column));
         if let Some(column) = joined.flatten().next() {
-            self.note(name.span, column);
+            self.record_use(name.span, column);
             return Some(());
         }
         if self.own_column(name) {
@@ -1141,7 +1175,7 @@ impl Indexer {
         let own = self.element.and_then(|element| self.index.member(Some(element), &name.name, is_value));
         let top = |kind| matches!(kind, SymbolKind::Cluster | SymbolKind::Table | SymbolKind::Function);
         let found = own.or_else(|| self.index.member(None, &name.name, top))?;
-        self.note(name.span, found);
+        self.record_use(name.span, found);
         Some(())
     }
 
@@ -1149,6 +1183,7 @@ impl Indexer {
         exprs.into_iter().for_each(|expr| self.expr(expr));
     }
 
+    /// Records the uses in an expression.
     fn expr(&mut self, expr: &Expr) {
         match &expr.kind {
             ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) | ExprKind::Bool(_) | ExprKind::Null => {
@@ -1193,10 +1228,11 @@ impl Indexer {
         }
     }
 
+    /// Records the uses in a subselect.
     fn subselect(&mut self, select: &Subselect) {
         self.exprs(&select.scan_max);
         let table = self.table_name(&select.table);
-        self.over(table, |walk| {
+        self.with_row_of(table, |walk| {
             walk.exprs(&select.filter);
             if let SelectItem::Value { value, .. } = &select.item {
                 walk.expr(value);
@@ -1205,7 +1241,7 @@ impl Indexer {
     }
 }
 
-/// The expressions of a policy.
+/// Returns the expressions of a policy.
 fn exprs_of(policy: &PolicyKind) -> Vec<&Expr> {
     match policy {
         PolicyKind::TimeoutTotal { after } | PolicyKind::TimeoutTry { after } => vec![after],
@@ -1251,6 +1287,7 @@ fn exprs_of_budget(budget: Option<&BudgetClause>) -> impl Iterator<Item = &Expr>
     budget.into_iter().flat_map(|clause| std::iter::once(&clause.percent).chain(&clause.per_second))
 }
 
+/// Iterates over the stages of a chain and of its branches.
 fn stages(chain: &Chain) -> impl Iterator<Item = &Stage> {
     let branches = chain.options.iter().filter_map(|option| match &option.kind {
         ChainOptionKind::Branch { stages, .. } => Some(stages),
@@ -1262,6 +1299,7 @@ fn stages(chain: &Chain) -> impl Iterator<Item = &Stage> {
     })
 }
 
+/// Returns the keywords of an event.
 fn event_name(event: &Event) -> &'static str {
     match event {
         Event::Open => "ON OPEN",

@@ -39,7 +39,7 @@ pub struct ClassedToken {
     pub is_declaration: bool,
 }
 
-/// The tokens of a file that have a class, in source order.
+/// Returns the tokens of a file that have a class, in source order.
 pub fn classes(program: &Program, file: FileId) -> Vec<ClassedToken> {
     let parse = parse_with_layout(&program.analysis.sources, file);
     let mut found: Vec<ClassedToken> = Vec::new();
@@ -84,6 +84,7 @@ fn keyword_class(text: &str) -> TokenClass {
     if is_type { TokenClass::Type } else { TokenClass::Keyword }
 }
 
+/// Returns the token class of a symbol.
 const fn class_of(kind: SymbolKind) -> TokenClass {
     use SymbolKind as K;
     match kind {

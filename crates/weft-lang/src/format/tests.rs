@@ -42,7 +42,7 @@ fn check(text: &str, expect: &str) {
     assert_eq!(formatted(text), expect);
 }
 
-/// The part of DESIGN 2.2 that this version parses.
+/// The part of the example program that this version parses.
 fn design() -> String {
     let text = crate::parser::tests::DESIGN;
     let (sources, file) = parse_text(text);

@@ -152,7 +152,7 @@ pub enum QueueLiteral {
     Float(f64),
 }
 
-/// How much a node holds.
+/// The capacity of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueLimit {
     /// Packets.
@@ -260,10 +260,10 @@ pub enum QueueStmtKind {
     If {
         /// Conditions and what follows.
         arms: Vec<(QueueExpr, Vec<QueueStmt>)>,
-        /// Else.
+        /// The statements of ELSE.
         otherwise: Vec<QueueStmt>,
     },
-    /// How it ends.
+    /// The verdict, which ends the handler.
     Verdict(QueueVerdict),
 }
 
@@ -299,13 +299,13 @@ pub struct QueueExpr {
 /// The expressions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueueExprKind {
-    /// Known.
+    /// A constant.
     Literal(QueueLiteral),
     /// A word.
     Operand(QueueOperand),
     /// A local.
     Local(usize),
-    /// Of one.
+    /// An operation on one operand.
     Unary(QueueUnary, Box<QueueExpr>),
     /// A binary operation on operands of equal types, except for shifts.
     Binary(QueueBinary, Box<QueueExpr>, Box<QueueExpr>),
@@ -430,7 +430,7 @@ pub enum CallFlow {
 pub struct CallLink {
     /// Its name.
     pub name: String,
-    /// Whose.
+    /// The owner of the calls.
     pub of: CallsOf,
     /// The maximum number of calls in flight; None for no limit.
     pub concurrency: Option<u32>,
@@ -440,7 +440,7 @@ pub struct CallLink {
     pub key: CallFlow,
     /// The header with the class of a call.
     pub class: Option<String>,
-    /// How calls wait.
+    /// The queue of waiting calls.
     pub queue: Queue,
     /// The whole item.
     pub span: Span,
@@ -457,7 +457,7 @@ pub struct Link {
     pub ingress: bool,
     /// Bits per second; None for the speed of the port.
     pub rate: Option<u64>,
-    /// How packets wait.
+    /// The queue of waiting packets.
     pub queue: Queue,
     /// Its behaviour while the port has no device; None: the node stops.
     pub on_failure: Option<OnFailure>,

@@ -1,4 +1,4 @@
-//! Chains: stages on an edge, and options.
+//! Parses chains: stages on an edge, and options.
 
 use crate::ast::{
     Chain, ChainOn, ChainOption, ChainOptionKind, Item, Side, SideClause, Stage, StageArg, StageNode,
@@ -32,6 +32,7 @@ pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE CHAIN`: its traffic, its stages and its options.
     pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the chain")?;
@@ -56,6 +57,7 @@ impl Parser<'_> {
         Ok(Item::Chain(Chain { or_replace: create.or_replace, name, on, stages, options, is_faulty, span }))
     }
 
+    /// Parses the traffic of a chain: ports, or a listener and a cluster.
     fn chain_on(&mut self) -> Parsed<ChainOn> {
         let start = self.token().span;
         if self.peek_keyword(0, "PORT") && self.peek(1) != TokenKind::Arrow {
@@ -74,13 +76,14 @@ impl Parser<'_> {
         Ok(ChainOn::Edge { from, to, method, span: self.span_from(start) })
     }
 
+    /// Parses stages and the `;` after them.
     fn stages_to_semicolon(&mut self) -> Parsed<Vec<StageNode>> {
         let stages = self.stages()?;
         self.semicolon()?;
         Ok(stages)
     }
 
-    /// `a -> b -> {c, d}`
+    /// Parses the stages of a chain: `a -> b -> {c, d}`.
     fn stages(&mut self) -> Parsed<Vec<StageNode>> {
         let mut stages = vec![self.stage_node()?];
         while self.at(TokenKind::Arrow) {
@@ -91,6 +94,7 @@ impl Parser<'_> {
         Ok(stages)
     }
 
+    /// Parses one stage, or stages in braces.
     fn stage_node(&mut self) -> Parsed<StageNode> {
         let start = self.token().span;
         if !self.eat(TokenKind::LeftBrace) {
@@ -101,6 +105,7 @@ impl Parser<'_> {
         Ok(StageNode::Group { stages, span: self.span_from(start) })
     }
 
+    /// Parses a stage: an element or filter, its arguments, and its name.
     fn stage(&mut self) -> Parsed<Stage> {
         let element = self.ident("an element or a filter")?;
         let args = if self.at(TokenKind::LeftParen) { self.paren_list(Self::stage_arg)? } else { Vec::new() };
@@ -116,6 +121,7 @@ impl Parser<'_> {
         Ok(Stage { element, args, instance, side, mandatory, per_try, span })
     }
 
+    /// Parses an argument of a stage: a parameter with `=`, or a column binding with `:=`.
     fn stage_arg(&mut self) -> Parsed<StageArg> {
         let name = self.ident("a parameter or a column")?;
         if self.eat(TokenKind::Bind) {
@@ -129,12 +135,14 @@ impl Parser<'_> {
         Ok(StageArg::Param(crate::ast::Assign { name, value, span }))
     }
 
+    /// Parses `AT CLIENT` or `AT SERVER`, if present.
     fn optional_side(&mut self) -> Parsed<Option<SideClause>> {
         let Some(start) = self.eat_keyword("AT") else { return Ok(None) };
         let side = self.choice(&[("CLIENT", Side::Client), ("SERVER", Side::Server)])?;
         Ok(Some(SideClause { side, span: self.span_from(start) }))
     }
 
+    /// Parses the options of a chain, up to its end. Skips options with errors.
     fn chain_options(&mut self) -> Vec<ChainOption> {
         let mut options = Vec::new();
         while !self.at_eof() && !self.peek_keyword(0, "END") && !self.peek_keyword(0, "CREATE") {
@@ -154,6 +162,7 @@ impl Parser<'_> {
         options
     }
 
+    /// Parses one option of a chain.
     fn chain_option(&mut self) -> Parsed<ChainOption> {
         let start = self.token().span;
         self.form = "";
@@ -188,6 +197,7 @@ impl Parser<'_> {
         self.expected(&format!("{}, or `END`", keywords.join(", ")))
     }
 
+    /// Skips the rest of an option, after an error.
     pub(super) fn skip_option(&mut self) {
         self.skip_until(|p| {
             let ends = p.peek_keyword(0, "END") && p.peek(1) == TokenKind::Semicolon;
@@ -210,18 +220,21 @@ impl Parser<'_> {
         Ok(ChainOptionKind::FailOpen)
     }
 
+    /// Parses the rest of `ORDER a BEFORE b`.
     fn order(&mut self) -> Parsed<ChainOptionKind> {
         let first = self.ident("an instance")?;
         self.keyword("BEFORE")?;
         Ok(ChainOptionKind::Order { first, second: self.ident("an instance")? })
     }
 
+    /// Parses the rest of `PRIORITY a > b`.
     fn priority(&mut self) -> Parsed<ChainOptionKind> {
         let higher = self.ident("an instance")?;
         self.expect(TokenKind::Gt, "`>`")?;
         Ok(ChainOptionKind::Priority { higher, lower: self.ident("an instance")? })
     }
 
+    /// Parses the position of an instance: FIRST or LAST.
     fn position(&mut self) -> Parsed<ChainOptionKind> {
         let instance = self.ident("an instance")?;
         let is_last = if self.eat_keyword("LAST").is_some() {
@@ -233,6 +246,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::Position { instance, is_last })
     }
 
+    /// Parses the rest of `ON FAILURE OF a BYPASS`.
     fn on_failure(&mut self) -> Parsed<ChainOptionKind> {
         self.keywords(&["FAILURE", "OF"])?;
         let instance = self.ident("an instance")?;
@@ -240,6 +254,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::BypassOnFailure { instance })
     }
 
+    /// Parses a branch: `instance.edge -> element -> element`.
     fn branch(&mut self) -> Parsed<ChainOptionKind> {
         self.form = "instance.edge -> element -> element;";
         let from = self.path("an instance")?;
@@ -247,7 +262,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::Branch { from, stages: self.stages()? })
     }
 
-    /// `END;`, or an error about its absence.
+    /// Parses `END;`, or reports that it is missing.
     pub(super) fn end_of_item(&mut self, kind: &str, name: &str, start: Span) {
         self.layout.line(self.index());
         if self.eat_keyword("END").is_none() {

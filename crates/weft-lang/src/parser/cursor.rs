@@ -112,6 +112,7 @@ pub(super) struct Block {
 }
 
 impl<'a> Parser<'a> {
+    /// Starts at the first token.
     pub(super) fn new(text: &'a str, lexed: Lexed) -> Self {
         let layout = Layout::new(lexed.tokens.len(), lexed.comments);
         Self {
@@ -204,6 +205,7 @@ impl<'a> Parser<'a> {
         self.text[before.span.end as usize..self.token().span.start as usize].contains('\n')
     }
 
+    /// Returns the span of the token before the current one.
     pub(super) fn previous_span(&self) -> Span {
         match self.at.checked_sub(1) {
             Some(index) => self.tokens[index].span,
@@ -232,6 +234,7 @@ impl<'a> Parser<'a> {
 
     // ---- taking ----
 
+    /// Consumes the current token, and returns it. The end of the file stays.
     pub(super) fn bump(&mut self) -> Token {
         let token = self.token();
         if token.kind != TokenKind::Eof {
@@ -247,6 +250,7 @@ impl<'a> Parser<'a> {
         self.bump().span
     }
 
+    /// Consumes a token of this kind, if it is next. Returns whether it was.
     pub(super) fn eat(&mut self, kind: TokenKind) -> bool {
         let found = self.at(kind);
         if found {
@@ -282,6 +286,7 @@ impl<'a> Parser<'a> {
         if self.at(kind) { Ok(self.bump().span) } else { Err(self.expected(what)) }
     }
 
+    /// Consumes a required keyword.
     pub(super) fn keyword(&mut self, keyword: &'static str) -> Parsed<Span> {
         match self.eat_keyword(keyword) {
             Some(span) => Ok(span),
@@ -289,7 +294,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The keyword of a required clause; `why` describes the clause.
+    /// Consumes the keyword of a required clause; `why` describes the clause.
     pub(super) fn clause(&mut self, keyword: &'static str, why: &str) -> Parsed<Span> {
         if let Some(span) = self.eat_keyword(keyword) {
             return Ok(span);
@@ -313,6 +318,7 @@ impl<'a> Parser<'a> {
         Err(self.fail(diagnostic))
     }
 
+    /// Consumes these keywords in order. Returns their span.
     pub(super) fn keywords(&mut self, keywords: &[&'static str]) -> Parsed<Span> {
         let start = self.token().span;
         for keyword in keywords {
@@ -321,7 +327,7 @@ impl<'a> Parser<'a> {
         Ok(self.span_from(start))
     }
 
-    /// A name; `what` describes it, as in "a table name".
+    /// Parses a name; `what` describes it, as in "a table name".
     pub(super) fn ident(&mut self, what: &str) -> Parsed<Ident> {
         let token = self.token();
         match self.word() {
@@ -339,6 +345,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Parses a name with dots. `what` describes it in the error.
     pub(super) fn path(&mut self, what: &str) -> Parsed<Path> {
         let first = self.ident(what)?;
         let mut path = Path { span: first.span, segments: vec![first] };
@@ -359,7 +366,7 @@ impl<'a> Parser<'a> {
         Ok(StrLit { value: unquoted(self.slice(span)), span })
     }
 
-    /// One item or more, separated by commas.
+    /// Parses one item or more, separated by commas.
     pub(super) fn comma_list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.eat(TokenKind::Comma) {
@@ -377,7 +384,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// Like [`Parser::paren_list`], but it may be empty or absent.
+    /// Parses a list like [`Parser::paren_list`], but it may be empty or absent.
     pub(super) fn params<T>(&mut self, item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         if !self.at(TokenKind::LeftParen) {
             return Ok(Vec::new());
@@ -553,12 +560,14 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Moves to the end of the file, after too many faults.
     fn give_up(&mut self) {
         self.reached_limit = true;
         self.at = self.tokens.len() - 1;
         self.tried.clear();
     }
 
+    /// Consumes a word as a name, even if it is reserved.
     fn any_word(&mut self) -> Ident {
         let token = self.bump();
         let text = self.slice(token.span);
@@ -566,6 +575,7 @@ impl<'a> Parser<'a> {
         Ident { name, span: token.span }
     }
 
+    /// Describes the current token for an error.
     fn describe_token(&self) -> String {
         let token = self.token();
         let text = self.slice(token.span);

@@ -1,4 +1,4 @@
-//! Endpoints of traffic: listeners, clusters, routes, ports.
+//! Parses the endpoints of traffic: listeners, clusters, routes, ports.
 
 use crate::ast::{
     Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause,
@@ -18,6 +18,7 @@ pub(super) const PORT_FORM: &str = "CREATE PORT lan ON packet 'eth0';";
 pub(super) const GROUP_FORM: &str = "CREATE GROUP uplinks ON PORT wan0, wan1 SELECT BY flow();";
 
 impl Parser<'_> {
+    /// Parses `CREATE LISTENER`.
     pub(super) fn listener(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the listener")?;
         self.clause("ON", "a listener needs an address to bind")?;
@@ -29,6 +30,7 @@ impl Parser<'_> {
         Ok(Item::Listener(Listener { or_replace: create.or_replace, name, protocol, address, options, span }))
     }
 
+    /// Parses `CREATE PORT`.
     pub(super) fn port(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the port")?;
         self.clause("ON", "a port needs a device kind")?;
@@ -41,6 +43,7 @@ impl Parser<'_> {
         Ok(Item::Port(Port { or_replace: create.or_replace, name, kind, device, options, span }))
     }
 
+    /// Parses `CREATE GROUP`.
     pub(super) fn group(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the group")?;
         self.clause("ON", "a group needs its ports")?;
@@ -62,12 +65,14 @@ impl Parser<'_> {
         Ok(Item::Group(Group { or_replace, name, members, choice, span }))
     }
 
+    /// Parses a port of a group, and its weight.
     fn group_member(&mut self) -> Parsed<(Ident, Option<Expr>)> {
         let port = self.ident("a port")?;
         let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
         Ok((port, weight))
     }
 
+    /// Parses `CREATE CLUSTER`.
     pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the cluster")?;
         self.clause("TO", "a cluster needs endpoints")?;
@@ -79,12 +84,14 @@ impl Parser<'_> {
         Ok(Item::Cluster(Cluster { or_replace: create.or_replace, name, endpoints, balance, options, span }))
     }
 
+    /// Parses an endpoint of a cluster, and its weight.
     fn endpoint(&mut self) -> Parsed<(StrLit, Option<Expr>)> {
         let endpoint = self.string("an endpoint, in quotes")?;
         let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
         Ok((endpoint, weight))
     }
 
+    /// Parses `USING` and a balancing policy, if present.
     fn optional_balance(&mut self) -> Parsed<Option<BalanceClause>> {
         self.layout.weak(self.index());
         let Some(start) = self.eat_keyword("USING") else { return Ok(None) };
@@ -139,6 +146,7 @@ impl Parser<'_> {
         self.expect(TokenKind::Eq, "`=`").map(|_| ())
     }
 
+    /// Parses `CREATE ROUTE`.
     pub(super) fn route(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the route")?;
         self.clause("ON", "a route needs a listener")?;

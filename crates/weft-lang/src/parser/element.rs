@@ -1,4 +1,4 @@
-//! Elements: columns, declarations, handlers.
+//! Parses elements: columns, declarations, handlers.
 
 use crate::ast::{
     CallRow, CheckClause, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat,
@@ -68,6 +68,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE ELEMENT`.
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the element")?;
@@ -116,7 +117,7 @@ impl Parser<'_> {
         Ok(Field { name, ty, span })
     }
 
-    /// `(param, ..., CHECK (e))`: parameters, and conditions on them.
+    /// Parses `(param, ..., CHECK (e))`: parameters, and conditions on them.
     pub(super) fn params_and_checks(
         &mut self,
         param: fn(&mut Self) -> Parsed<Param>,
@@ -152,6 +153,7 @@ impl Parser<'_> {
         Ok(Param { name, ty, function: None, default, span })
     }
 
+    /// Whether the current token ends the body of an element or queue.
     pub(super) fn ends_body(&self) -> bool {
         self.at_eof()
             || self.peek_keyword(0, "CREATE")
@@ -166,6 +168,7 @@ impl Parser<'_> {
 
     // ---- declarations ----
 
+    /// Parses the declarations of an element, up to the first handler. Skips declarations with errors.
     fn decls(&mut self) -> Vec<Decl> {
         let mut decls = Vec::new();
         while !self.ends_body() && !self.peek_keyword(0, "ON") {
@@ -197,6 +200,7 @@ impl Parser<'_> {
         DECLS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
     }
 
+    /// Parses one declaration of an element.
     fn decl(&mut self) -> Parsed<Decl> {
         let start = self.token().span;
         self.form = "";
@@ -209,6 +213,7 @@ impl Parser<'_> {
         (row.read)(self, start)
     }
 
+    /// Reports a misspelled declaration keyword, and returns the intended one.
     fn misspelt_decl(&mut self) -> Parsed<&'static Row<ReadDecl>> {
         let word = self.word().unwrap_or_default();
         let Some(meant) = nearest_keyword(word, DECLS.iter().map(|row| row.keyword)) else {
@@ -219,6 +224,7 @@ impl Parser<'_> {
         Ok(&DECLS[DECLS.iter().position(|row| row.keyword == meant).unwrap_or(0)])
     }
 
+    /// Parses a VAR.
     fn var(&mut self, start: Span) -> Parsed<Decl> {
         let Param { name, ty, default, .. } = self.param()?;
         let merge = self.optional_merge()?;
@@ -226,12 +232,14 @@ impl Parser<'_> {
         Ok(Decl::Var(Var { name, ty, initial: default, merge, span: self.span_from(start) }))
     }
 
+    /// Parses CALL with its columns.
     fn call_row(&mut self, start: Span) -> Parsed<Decl> {
         let columns = self.paren_list(Self::param)?;
         self.semicolon()?;
         Ok(Decl::Call(CallRow { columns, span: self.span_from(start) }))
     }
 
+    /// Parses a SINK.
     fn sink(&mut self, start: Span) -> Parsed<Decl> {
         let name = self.ident("a name for the sink")?;
         let columns = self.paren_list(Self::field)?;
@@ -254,12 +262,14 @@ impl Parser<'_> {
         Ok(Decl::Sink(Sink { name, columns, target, format, span: self.span_from(start) }))
     }
 
+    /// Parses FORMAT, if present.
     fn optional_sink_format(&mut self) -> Parsed<Option<SinkFormatClause>> {
         let Some(start) = self.eat_keyword("FORMAT") else { return Ok(None) };
         let format = self.choice(&[("JSON", SinkFormat::Json), ("TEXT", SinkFormat::Text)])?;
         Ok(Some(SinkFormatClause { format, span: self.span_from(start) }))
     }
 
+    /// Parses a SKETCH.
     fn sketch(&mut self, start: Span) -> Parsed<Decl> {
         let name = self.ident("a name for the sketch")?;
         let key = self.paren_list(Self::expr)?;
@@ -289,6 +299,7 @@ impl Parser<'_> {
         Ok(Decl::Sketch(Sketch { name, key, sum, top, decay, error_percent, span: self.span_from(start) }))
     }
 
+    /// Parses an EDGE.
     fn edge(&mut self, start: Span) -> Parsed<Decl> {
         let name = self.ident("a name for the edge")?;
         self.semicolon()?;
@@ -297,6 +308,7 @@ impl Parser<'_> {
 
     // ---- handlers ----
 
+    /// Parses the handlers of an element.
     fn handlers(&mut self) -> Vec<Handler> {
         let mut handlers = Vec::new();
         while self.peek_keyword(0, "ON") {
@@ -306,7 +318,8 @@ impl Parser<'_> {
         handlers
     }
 
-    /// A handler; `None` if its event is unknown, after its statements were parsed to report their errors.
+    /// Parses a handler. Returns `None` if its event is unknown, after its statements were parsed to report their
+    /// errors.
     fn handler(&mut self) -> Option<Handler> {
         let start = self.bump_keyword();
         self.form = HANDLER_FORM;
@@ -323,6 +336,7 @@ impl Parser<'_> {
         event.ok().map(|event| Handler { event, event_span, body, span })
     }
 
+    /// Parses the event of a handler, after `ON`.
     fn event(&mut self) -> Parsed<Event> {
         self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
         let word = self.word().unwrap_or_default();
@@ -341,6 +355,7 @@ impl Parser<'_> {
         row.map_or(Ok(Event::Request), |(_, read)| read(self))
     }
 
+    /// Reports a misspelled event.
     fn misspelled_event(&mut self, word: &str, meant: &str) {
         let span = self.token().span;
         let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("unknown event `{word}`"))
@@ -350,6 +365,7 @@ impl Parser<'_> {
         self.fail(diagnostic);
     }
 
+    /// Parses the signal of an event, and its fields.
     fn signal_event(&mut self) -> Parsed<Event> {
         let name = self.ident("a signal")?;
         let fields = self.optional_fields()?;

@@ -1,4 +1,4 @@
-//! Expressions, by operator precedence.
+//! Parses expressions, by operator precedence.
 //!
 //! Two limits keep recursion over the result shallow: parentheses and similar constructs nest at most `NESTING_MAX`
 //! deep, and no tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand parsed for
@@ -68,6 +68,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 impl Infix {
+    /// Returns the binding strength of the operator.
     fn strength(self) -> u8 {
         match self {
             Self::Binary(op) => op_strength(op),
@@ -80,6 +81,7 @@ fn list_form(word: &str) -> Option<ListForm> {
     LIST_WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, form)| *form)
 }
 
+/// Returns the binding strength of an operator.
 fn op_strength(op: BinaryOp) -> u8 {
     match op {
         BinaryOp::Or => strength::OR,
@@ -103,7 +105,7 @@ impl Parser<'_> {
         self.expr_above(strength::COMPARE)
     }
 
-    /// An expression of operators that bind more strongly than `weakest`.
+    /// Parses an expression of operators that bind more strongly than `weakest`.
     fn expr_above(&mut self, weakest: u8) -> Parsed<Expr> {
         let highest_before = std::mem::replace(&mut self.height, 0);
         let mut left = self.operand()?;
@@ -139,6 +141,7 @@ impl Parser<'_> {
         Err(self.fail(diagnostic))
     }
 
+    /// Returns the infix operator at the current token, if there is one.
     fn infix(&self) -> Option<Infix> {
         let op = match self.token().kind {
             TokenKind::Eq => BinaryOp::Eq,
@@ -165,6 +168,7 @@ impl Parser<'_> {
         INFIX_WORDS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|(_, infix)| *infix)
     }
 
+    /// Parses an infix operator and its right side; `left` is the left operand.
     fn infix_rest(&mut self, left: Expr, infix: Infix) -> Parsed<Expr> {
         let start = left.span;
         let left = Box::new(left);
@@ -202,6 +206,7 @@ impl Parser<'_> {
         Ok(Expr { kind, span: self.span_from(start) })
     }
 
+    /// Consumes an operator. Returns its span.
     fn operator(&mut self, op: BinaryOp) -> Span {
         if matches!(op, BinaryOp::And | BinaryOp::Or) {
             self.layout.weak(self.index());
@@ -210,6 +215,7 @@ impl Parser<'_> {
         self.bump().span
     }
 
+    /// Parses the rest of `x IN ...`: a list, or a network.
     fn rest_of_in(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
         self.bump_keyword();
         if self.at(TokenKind::LeftParen) {
@@ -222,6 +228,7 @@ impl Parser<'_> {
         Ok(ExprKind::InNet { operand, net, negated })
     }
 
+    /// Parses the rest of `x BETWEEN a AND b`.
     fn rest_of_between(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
         self.bump_keyword();
         let low = Box::new(self.expr_above(strength::COMPARE)?);
@@ -230,12 +237,14 @@ impl Parser<'_> {
         Ok(ExprKind::Between { operand, low, high, negated })
     }
 
+    /// Parses the rest of `x LIKE pattern`.
     fn rest_of_like(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
         self.bump_keyword();
         let pattern = Box::new(self.expr_above(strength::COMPARE)?);
         Ok(ExprKind::Like { operand, pattern, negated })
     }
 
+    /// Reports a chain of comparisons such as `a < b < c`.
     fn refuse_second_comparison(&mut self) -> Parsed<()> {
         if self.infix().is_none_or(|infix| infix.strength() != strength::COMPARE) {
             return Ok(());
@@ -247,6 +256,7 @@ impl Parser<'_> {
 
     // ---- operands ----
 
+    /// Parses an operand: a literal, a name, a call, a parenthesis or a prefix operator.
     pub(super) fn operand(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let kind = match self.token().kind {
@@ -281,6 +291,7 @@ impl Parser<'_> {
         ExprKind::Float(float_value(self.slice(span)).unwrap_or_default())
     }
 
+    /// Parses an operand that begins with a word.
     fn word_operand(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let word = self.word().unwrap_or_default().to_ascii_uppercase();
@@ -312,7 +323,7 @@ impl Parser<'_> {
         kind
     }
 
-    /// `peek bit(n)` of a wire format
+    /// Parses `peek bit(n)` of a wire format.
     fn peek_bits(&mut self) -> Parsed<ExprKind> {
         let function = self.ident("an expression")?;
         self.bump();
@@ -338,6 +349,7 @@ impl Parser<'_> {
         Ok(key)
     }
 
+    /// Parses a name with dots, or a function call.
     fn name_or_call(&mut self) -> Parsed<ExprKind> {
         if self.peek(1) != TokenKind::LeftParen {
             let path = self.path("an expression")?;
@@ -350,6 +362,7 @@ impl Parser<'_> {
         self.nested(|p| p.call(function))
     }
 
+    /// Parses the arguments of a function call.
     fn call(&mut self, function: Ident) -> Parsed<ExprKind> {
         self.layout.tight(self.index());
         self.bump();
@@ -369,6 +382,7 @@ impl Parser<'_> {
         Ok(ExprKind::Call { function, args, star: None })
     }
 
+    /// Parses an expression or a SELECT in parentheses.
     fn parenthesised(&mut self) -> Parsed<Expr> {
         let start = self.bump().span;
         let mut inner = if self.peek_keyword(0, "SELECT") {
@@ -382,6 +396,7 @@ impl Parser<'_> {
         Ok(inner)
     }
 
+    /// Parses `-x`.
     fn negation(&mut self) -> Parsed<Expr> {
         let start = self.bump().span;
         self.layout.tight(self.index());
@@ -389,12 +404,14 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Unary { op: UnaryOp::Neg, operand }, span: self.span_from(start) })
     }
 
+    /// Parses `NOT x`.
     fn not(&mut self) -> Parsed<Expr> {
         let start = self.bump_keyword();
         let operand = Box::new(self.expr_above(strength::NOT)?);
         Ok(Expr { kind: ExprKind::Unary { op: UnaryOp::Not, operand }, span: self.span_from(start) })
     }
 
+    /// Parses a CASE.
     fn case(&mut self) -> Parsed<Expr> {
         let start = self.bump_keyword();
         let operand = if self.peek_keyword(0, "WHEN") { None } else { Some(Box::new(self.expr()?)) };
@@ -416,6 +433,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Case { operand, arms, otherwise }, span: self.span_from(start) })
     }
 
+    /// Parses `EXISTS (SELECT ...)`.
     fn exists(&mut self) -> Parsed<Expr> {
         let start = self.bump_keyword();
         self.expect(TokenKind::LeftParen, "`(` and a `SELECT`")?;
@@ -424,6 +442,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Exists(subselect), span: self.span_from(start) })
     }
 
+    /// Parses `CAST(e AS type)`.
     fn cast(&mut self) -> Parsed<Expr> {
         let start = self.bump_keyword();
         self.layout.tight(self.index());
@@ -435,7 +454,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Cast { operand, ty }, span: self.span_from(start) })
     }
 
-    /// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
+    /// Parses `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
     fn list_expr(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let form = self.word().and_then(list_form).unwrap_or(ListForm::Any);
@@ -459,6 +478,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::List(Box::new(look)), span: self.span_from(start) })
     }
 
+    /// Parses `MAX n`, if present.
     fn optional_bound(&mut self) -> Parsed<Option<Expr>> {
         if self.eat_keyword("MAX").is_none() {
             return Ok(None);
@@ -466,7 +486,7 @@ impl Parser<'_> {
         self.expr().map(Some)
     }
 
-    /// `contains(list, e MAX n)`: at least one element equals `e`.
+    /// Parses `contains(list, e MAX n)`: at least one element equals `e`.
     fn contains_expr(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
         let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has checked the count");
         let ExprKind::Path(list) = list.kind else {
@@ -483,7 +503,7 @@ impl Parser<'_> {
         Ok(ExprKind::List(Box::new(ListExpr { form: ListForm::Any, item, list, filter, elements_max })))
     }
 
-    /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`
+    /// Parses `SELECT item FROM t | SCAN t MAX n [WHERE e]`
     fn subselect(&mut self) -> Parsed<Subselect> {
         let start = self.keyword("SELECT")?;
         let item = self.select_item()?;
@@ -506,7 +526,7 @@ impl Parser<'_> {
         Ok(Subselect { item, table, scan_max, filter, span: self.span_from(start) })
     }
 
-    /// `*`, or `e [AS name]`
+    /// Parses an item of a SELECT: `*`, or `e [AS name]`.
     pub(super) fn select_item(&mut self) -> Parsed<SelectItem> {
         if self.at(TokenKind::Star) {
             return Ok(SelectItem::Star(self.bump().span));

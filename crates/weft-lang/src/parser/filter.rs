@@ -1,4 +1,4 @@
-//! Filters: policies, each with its clauses in a fixed order.
+//! Parses filters: policies, each with its clauses in a fixed order.
 
 use crate::ast::{
     BackoffClause, BudgetClause, CircuitPolicy, CongestionLaw, CongestionPolicy, Expr, Filter, HedgePolicy,
@@ -66,6 +66,7 @@ pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE FILTER`.
     pub(super) fn filter(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the filter")?;
@@ -85,6 +86,7 @@ impl Parser<'_> {
         Ok(Item::Filter(Filter { or_replace, name, params, layer, fields, policies, is_faulty, span }))
     }
 
+    /// Parses the policies of a filter, up to its end. Skips policies with errors.
     fn policies(&mut self) -> Vec<Policy> {
         let mut policies = Vec::new();
         while !self.at_eof() && !self.peek_keyword(0, "END") && !self.peek_keyword(0, "CREATE") {
@@ -104,6 +106,7 @@ impl Parser<'_> {
         policies
     }
 
+    /// Parses one policy.
     fn policy(&mut self) -> Parsed<Policy> {
         let start = self.token().span;
         self.form = "";
@@ -128,6 +131,7 @@ impl Parser<'_> {
         Ok(Policy { kind, span })
     }
 
+    /// Parses TIMEOUT.
     fn timeout(&mut self) -> Parsed<PolicyKind> {
         if self.eat_keyword("TOTAL").is_some() {
             return Ok(PolicyKind::TimeoutTotal { after: self.amount()? });
@@ -139,6 +143,7 @@ impl Parser<'_> {
         Ok(PolicyKind::TimeoutPropagate { less: self.optional("LESS", Self::amount)? })
     }
 
+    /// Parses RETRY.
     fn retry(&mut self) -> Parsed<PolicyKind> {
         self.keywords(&["UP", "TO"])?;
         let up_to = self.amount()?;
@@ -154,6 +159,7 @@ impl Parser<'_> {
         Ok(PolicyKind::Retry(RetryPolicy { up_to, when, backoff, jitter, budget }))
     }
 
+    /// Parses BACKOFF, if present.
     fn optional_backoff(&mut self) -> Parsed<Option<BackoffClause>> {
         let Some(start) = self.eat_keyword("BACKOFF") else { return Ok(None) };
         let (first, max) = if self.eat_keyword("CONSTANT").is_some() {
@@ -167,6 +173,7 @@ impl Parser<'_> {
         Ok(Some(BackoffClause { first, max, span: self.span_from(start) }))
     }
 
+    /// Parses BUDGET, if present.
     fn optional_budget(&mut self) -> Parsed<Option<BudgetClause>> {
         if self.peek_keyword(0, "BUDGET") {
             self.layout.weak(self.index());
@@ -177,6 +184,7 @@ impl Parser<'_> {
         Ok(Some(BudgetClause { percent, per_second, span: self.span_from(start) }))
     }
 
+    /// Parses HEDGE.
     fn hedge(&mut self) -> Parsed<PolicyKind> {
         self.keyword("AFTER")?;
         let after = self.amount()?;
@@ -187,18 +195,21 @@ impl Parser<'_> {
         Ok(PolicyKind::Hedge(HedgePolicy { after, up_to, when, budget }))
     }
 
+    /// Parses PACE.
     fn pace(&mut self) -> Parsed<PolicyKind> {
         self.keyword("TO")?;
         let per_second = self.per_second()?;
         self.rest_of_rate(per_second, None).map(PolicyKind::Pace)
     }
 
+    /// Parses RATE.
     fn rate(&mut self) -> Parsed<PolicyKind> {
         let per_second = self.per_second()?;
         let burst = self.optional("BURST", Self::amount)?;
         self.rest_of_rate(per_second, burst).map(PolicyKind::Rate)
     }
 
+    /// Parses the clauses of RATE after its rate and burst.
     fn rest_of_rate(&mut self, per_second: Expr, burst: Option<Expr>) -> Parsed<RatePolicy> {
         let key = self.optional("PER", Self::keys)?.unwrap_or_default();
         let queue = self.optional("QUEUE", Self::amount)?;
@@ -207,6 +218,7 @@ impl Parser<'_> {
         Ok(RatePolicy { per_second, burst, key, queue, wait, keys })
     }
 
+    /// Parses ORDER PER.
     fn order_per(&mut self) -> Parsed<PolicyKind> {
         self.keyword("PER")?;
         let key = self.keys()?;
@@ -214,6 +226,7 @@ impl Parser<'_> {
         Ok(PolicyKind::Order { key, queue, keys: self.optional("KEYS", Self::amount)? })
     }
 
+    /// Parses CIRCUIT.
     fn circuit(&mut self) -> Parsed<PolicyKind> {
         let errors = self.optional("AFTER", Self::errors)?;
         let ratio = self.optional_ratio()?;
@@ -224,6 +237,7 @@ impl Parser<'_> {
         Ok(PolicyKind::Circuit(CircuitPolicy { errors, ratio, in_flight, when, open_for, probes }))
     }
 
+    /// Parses RATIO, if present.
     fn optional_ratio(&mut self) -> Parsed<Option<RatioClause>> {
         if self.peek_keyword(0, "RATIO") {
             self.layout.weak(self.index());
@@ -237,6 +251,7 @@ impl Parser<'_> {
         Ok(Some(RatioClause { percent, calls, window, span: self.span_from(start) }))
     }
 
+    /// Parses OUTLIER.
     fn outlier(&mut self) -> Parsed<PolicyKind> {
         self.keyword("AFTER")?;
         let errors = self.errors()?;
@@ -248,6 +263,7 @@ impl Parser<'_> {
         Ok(PolicyKind::Outlier(OutlierPolicy { errors, when, eject_for, up_to }))
     }
 
+    /// Parses CONGESTION.
     fn congestion(&mut self) -> Parsed<PolicyKind> {
         let law = self.choice(&[("AIMD", CongestionLaw::Aimd), ("GRADIENT", CongestionLaw::Gradient)])?;
         let from = self.optional("FROM", Self::amount)?;
@@ -270,6 +286,7 @@ impl Parser<'_> {
         }))
     }
 
+    /// Parses RELIABILITY.
     fn reliability(&mut self) -> Parsed<PolicyKind> {
         self.keyword("AT")?;
         if self.eat_keyword("MOST").is_some() {
@@ -293,7 +310,7 @@ impl Parser<'_> {
         Ok(PolicyKind::Over { transport: self.ident("a transport, `tcp` or `unix`")? })
     }
 
-    /// `KEYWORD ...`, if it is there.
+    /// Parses `KEYWORD ...`, if present.
     fn optional<T>(
         &mut self,
         keyword: &'static str,
@@ -307,7 +324,7 @@ impl Parser<'_> {
         read(self).map(Some)
     }
 
-    /// Like [`Parser::optional`], for two keywords.
+    /// Parses a clause as [`Parser::optional`], for two keywords.
     fn optional_two<T>(
         &mut self,
         first: &'static str,

@@ -1,4 +1,4 @@
-//! Functions: `CREATE FUNCTION`, and function parameters.
+//! Parses functions: `CREATE FUNCTION`, and function parameters.
 
 use crate::ast::{Expr, FunctionEffect, FunctionItem, FunctionType, Ident, Item, StrLit};
 use crate::source::Span;
@@ -18,6 +18,7 @@ struct Clauses {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE FUNCTION`.
     pub(super) fn function(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the function")?;
         let ty = self.function_type()?;
@@ -45,7 +46,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// `(TYPE, ...) RETURNS TYPE`
+    /// Parses a function type: `(TYPE, ...) RETURNS TYPE`.
     pub(super) fn function_type(&mut self) -> Parsed<FunctionType> {
         let start = self.token().span;
         let params = self.paren_list(Self::type_expr)?;
@@ -55,6 +56,7 @@ impl Parser<'_> {
         Ok(FunctionType { params, returns, span: self.span_from(start) })
     }
 
+    /// Parses the clauses of a function, in any order.
     fn function_clauses(&mut self, clauses: &mut Clauses) -> Parsed<()> {
         loop {
             self.layout.weak(self.index());

@@ -74,6 +74,7 @@ impl Layout {
         self.strong(token, self.indent.saturating_sub(self.line_indent));
     }
 
+    /// Permits a line break in front of a token, unless it has a stronger break.
     pub(super) fn weak(&mut self, token: usize) {
         if self.tokens[token].before == Break::None {
             self.tokens[token].before = Break::Weak;

@@ -1,4 +1,4 @@
-//! Queues and links: `CREATE QUEUE`, `CREATE LINK`.
+//! Parses queues and links: `CREATE QUEUE`, `CREATE LINK`.
 
 use crate::ast::{
     Expr, Item, Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent,
@@ -72,6 +72,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE QUEUE`.
     pub(super) fn queue(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the queue")?;
@@ -90,6 +91,7 @@ impl Parser<'_> {
         Ok(Item::Queue(Queue { or_replace, name, params, checks, uses, decls, handlers, is_faulty, span }))
     }
 
+    /// Parses `CREATE LINK`.
     pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the link")?;
         self.clause("ON", "a link needs a port, cluster or listener")?;
@@ -122,6 +124,7 @@ impl Parser<'_> {
         if self.eat_keyword(word).is_some() { Ok(Some(self.expr()?)) } else { Ok(None) }
     }
 
+    /// Parses the rest of `ON FAILURE`: HOLD or DROP.
     fn without_device(&mut self) -> Parsed<OnFailure> {
         self.keyword("FAILURE")?;
         if self.eat_keyword("HOLD").is_some() {
@@ -131,6 +134,7 @@ impl Parser<'_> {
         Ok(OnFailure::Drop)
     }
 
+    /// Parses the use of a queue with its arguments.
     fn queue_use(&mut self) -> Parsed<QueueUse> {
         let queue = self.ident("a queue")?;
         let args =
@@ -139,7 +143,7 @@ impl Parser<'_> {
         Ok(QueueUse { queue, args, span })
     }
 
-    /// `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
+    /// Parses `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
     fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
         let mut words = DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]);
         let begins = words.any(|word| self.peek_keyword(0, word));
@@ -163,6 +167,7 @@ impl Parser<'_> {
 
     // ---- declarations ----
 
+    /// Parses the declarations of a queue, up to the first handler.
     fn queue_decls(&mut self) -> Vec<QueueDecl> {
         let mut decls = Vec::new();
         while !self.ends_body() && !self.peek_keyword(0, "ON") {
@@ -177,6 +182,7 @@ impl Parser<'_> {
         decls
     }
 
+    /// Parses one declaration of a queue.
     fn queue_decl(&mut self) -> Parsed<QueueDecl> {
         let start = self.token().span;
         self.form = QUEUE_FORM;
@@ -190,12 +196,14 @@ impl Parser<'_> {
         (row.read)(self, start)
     }
 
+    /// Parses a variable of a queue or of its partitions.
     fn queue_var(&mut self, start: Span, per_partition: bool) -> Parsed<QueueDecl> {
         let var = self.param()?;
         self.semicolon()?;
         Ok(QueueDecl::Var { per_partition, var, span: self.span_from(start) })
     }
 
+    /// Parses PARTITION BY or PARTITION VAR.
     fn partition(&mut self, start: Span) -> Parsed<QueueDecl> {
         if self.eat_keyword("VAR").is_some() {
             return self.queue_var(start, true);
@@ -215,6 +223,7 @@ impl Parser<'_> {
         Ok(QueueDecl::Partition { key, into, span: self.span_from(start) })
     }
 
+    /// Parses ORDER PARTITIONS BY or ORDER PACKETS BY.
     fn queue_order(&mut self, start: Span) -> Parsed<QueueDecl> {
         let of_partitions = self.choice(&[("PARTITIONS", true), ("PACKETS", false)])?;
         self.keyword("BY")?;
@@ -229,6 +238,7 @@ impl Parser<'_> {
         })
     }
 
+    /// Parses LIMIT with its overflow rule.
     fn queue_limit(&mut self, start: Span) -> Parsed<QueueLimit> {
         let (mut packets, mut bytes) = (None, None);
         for (bound, span, of_packets) in self.comma_list(|p| {
@@ -269,6 +279,7 @@ impl Parser<'_> {
 
     // ---- handlers ----
 
+    /// Parses the handlers of a queue.
     fn queue_handlers(&mut self) -> Vec<QueueHandler> {
         let mut handlers = Vec::new();
         while self.peek_keyword(0, "ON") {
@@ -278,6 +289,7 @@ impl Parser<'_> {
         handlers
     }
 
+    /// Parses one handler of a queue. None if its event has an error.
     fn queue_handler(&mut self) -> Option<QueueHandler> {
         let start = self.bump_keyword();
         self.form = HANDLER_FORM;
@@ -294,6 +306,7 @@ impl Parser<'_> {
         event.ok().map(|event| QueueHandler { event, event_span, body, span })
     }
 
+    /// Parses the event of a handler, after `ON`.
     fn queue_event(&mut self) -> Parsed<QueueEvent> {
         self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
         let word = self.word().unwrap_or_default();
@@ -305,6 +318,7 @@ impl Parser<'_> {
         Err(self.expected(&one_of(&known)))
     }
 
+    /// Parses the interval of ON EVERY, and EACH PARTITION.
     fn queue_timer(&mut self) -> Parsed<QueueEvent> {
         let interval = self.expr()?;
         let each_partition = match self.eat_keyword("EACH") {
@@ -337,6 +351,7 @@ impl Parser<'_> {
         Some(self.read_queue_verdict(row))
     }
 
+    /// Parses the verdict of this row, whose keyword is the current token.
     fn read_queue_verdict(&mut self, row: &Row<ReadVerdict>) -> Parsed<StmtKind> {
         self.bump_keyword();
         self.form = row.form;
@@ -357,6 +372,7 @@ impl Parser<'_> {
         Ok(QueueVerdict::Hold { is_span, time: self.expr()? })
     }
 
+    /// Parses the rest of `MARK [OR DROP]`.
     fn mark(&mut self) -> Parsed<QueueVerdict> {
         let or_drop = self.eat_keyword("OR").is_some();
         if or_drop {

@@ -1,4 +1,4 @@
-//! Statements, actions and verdicts.
+//! Parses statements, actions and verdicts.
 
 use crate::ast::{Assign, Expr, ExprKind, Ident, MARK_CLASS};
 use crate::ast::{
@@ -113,6 +113,7 @@ impl Parser<'_> {
         stmts
     }
 
+    /// Whether the current token ends the innermost block.
     fn ends_block(&self) -> bool {
         let is_else = self.peek_keyword(0, "ELSE") || self.peek_keyword(0, "ELSIF");
         if is_else {
@@ -122,6 +123,7 @@ impl Parser<'_> {
         is_end || self.at_eof() || self.peek_keyword(0, "ON") || self.peek_keyword(0, "CREATE")
     }
 
+    /// Registers the statements as possible continuations for completion.
     fn offer_statements(&mut self) {
         if self.in_queue {
             return self.offer_queue_statements();
@@ -151,6 +153,7 @@ impl Parser<'_> {
         self.eat(TokenKind::Semicolon);
     }
 
+    /// Parses a statement with its `;`.
     fn stmt(&mut self) -> Parsed<Stmt> {
         let start = self.token().span;
         let kind = self.stmt_kind()?;
@@ -158,7 +161,7 @@ impl Parser<'_> {
         Ok(Stmt { kind, span: self.span_from(start) })
     }
 
-    /// A statement without its `;`.
+    /// Parses a statement without its `;`.
     fn stmt_kind(&mut self) -> Parsed<StmtKind> {
         self.form = "";
         let word = self.word().unwrap_or_default();
@@ -214,6 +217,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Reports a word that begins no statement.
     fn unknown_statement(&mut self) -> Failed {
         if self.word().is_none() {
             self.offer_statements();
@@ -235,7 +239,7 @@ impl Parser<'_> {
         self.fail_at(span, code::UNKNOWN_STATEMENT, &message, help)
     }
 
-    /// `x = 1;`, which was meant as `SET x = 1;`.
+    /// Reports `x = 1;`, which was meant as `SET x = 1;`.
     fn set_without_keyword(&mut self) -> Parsed<StmtKind> {
         let span = self.token().span;
         let word = self.slice(span).to_owned();
@@ -252,7 +256,8 @@ impl Parser<'_> {
         Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
-    /// `...; ELSE verdict;`: the `;` ended the statement early. The verdict is parsed as a separate statement.
+    /// Reports `...; ELSE verdict;`: the `;` ended the statement early. The verdict is parsed as a separate
+    /// statement.
     fn stray_else(&mut self) {
         let span = self.token().span;
         let semicolon = self.previous_span();
@@ -267,7 +272,7 @@ impl Parser<'_> {
         self.bump();
     }
 
-    /// `END IF;` with no `IF` open.
+    /// Reports `END IF;` or the like without an open block, and skips it.
     fn stray_end(&mut self) {
         let start = self.token().span;
         self.bump();
@@ -280,6 +285,7 @@ impl Parser<'_> {
 
     // ---- values and control ----
 
+    /// Parses a LET after its keyword.
     fn let_stmt(&mut self) -> Parsed<StmtKind> {
         let name = self.ident("a new name")?;
         let has_type = !matches!(self.token().kind, TokenKind::Eq | TokenKind::Bind);
@@ -288,13 +294,14 @@ impl Parser<'_> {
         Ok(StmtKind::Let { name, ty, value: self.expr()? })
     }
 
+    /// Parses a SET after its keyword.
     fn set_stmt(&mut self) -> Parsed<StmtKind> {
         let target = self.place()?;
         self.equals()?;
         Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
-    /// `a.b`, `header['k']`, `trailer['k']`
+    /// Parses the target of an assignment: `a.b`, `header['k']` or `trailer['k']`.
     fn place(&mut self) -> Parsed<AssignTarget> {
         let start = self.token().span;
         let is_indexed = self.peek(1) == TokenKind::LeftBracket;
@@ -313,6 +320,7 @@ impl Parser<'_> {
         self.nested(Self::if_arms)
     }
 
+    /// Parses an IF with its ELSIF and ELSE arms.
     fn if_arms(&mut self) -> Parsed<StmtKind> {
         let (first, start) = (self.index() - 1, self.previous_span());
         let mut arms = Vec::new();
@@ -366,6 +374,7 @@ impl Parser<'_> {
         condition.map(|condition| IfArm { condition, body, span })
     }
 
+    /// Parses the statements of an inner block. `word` is the statement that opens it.
     fn inner_block(&mut self, word: &'static str, may_have_else: bool) -> Vec<Stmt> {
         self.blocks.push(Block { word, may_have_else });
         self.layout.deeper();
@@ -392,7 +401,7 @@ impl Parser<'_> {
         self.peek_keyword(0, "END") && self.peek_keyword(1, word)
     }
 
-    /// `END word`, or an error about its absence.
+    /// Parses `END word`, or reports that it is missing.
     fn end_of_block(&mut self, word: &'static str, start: Span) -> Parsed<()> {
         self.layout.line(self.index());
         if self.at_end_of(word) {
@@ -424,6 +433,7 @@ impl Parser<'_> {
         self.nested(Self::scan_rest)
     }
 
+    /// Parses a SCAN after its keyword. After an error in its head, its body is parsed too.
     fn scan_rest(&mut self) -> Parsed<StmtKind> {
         let start = self.previous_span();
         let head = self.scan_head();
@@ -441,7 +451,7 @@ impl Parser<'_> {
         head.map(|head| StmtKind::Scan(Scan { body, ..head }))
     }
 
-    /// `t MAX n [AS r] [WHERE e] DO`
+    /// Parses `t MAX n [AS r] [WHERE e] DO`
     fn scan_head(&mut self) -> Parsed<Scan> {
         let table = self.ident("a table")?;
         self.clause("MAX", SCAN_BOUND)?;
@@ -463,6 +473,7 @@ impl Parser<'_> {
         Ok(StmtKind::Guard(Guard { into_output, select, otherwise }))
     }
 
+    /// Parses a SELECT from `input`, after its keyword.
     fn select(&mut self, start: Span) -> Parsed<Select> {
         let items = self.comma_list(Self::select_item)?;
         self.layout.weak(self.index());
@@ -480,6 +491,7 @@ impl Parser<'_> {
         Ok(Select { items, joins, filter, span: self.span_from(start) })
     }
 
+    /// Reports a SELECT that does not read `input`.
     fn select_from_other(&mut self) -> Failed {
         let Some(word) = self.word().map(str::to_owned) else { return self.expected("`input`") };
         let message = format!("a statement can only select from `input`, not from `{word}`");
@@ -491,6 +503,7 @@ impl Parser<'_> {
         self.fail_at(span, code::UNEXPECTED, &message, &help)
     }
 
+    /// Parses a JOIN or LEFT JOIN, if present.
     fn optional_join(&mut self) -> Parsed<Option<Join>> {
         let start = self.token().span;
         let left = if self.at_keyword("LEFT") && self.peek_keyword(1, "JOIN") {
@@ -524,6 +537,7 @@ impl Parser<'_> {
         !is_table && self.at_keyword("FIRST")
     }
 
+    /// Parses a JOIN FIRST from its keyword FIRST on.
     fn join_first(&mut self, start: Span, left: Option<Span>) -> Parsed<Join> {
         self.form = FIRST_FORM;
         self.keyword("FIRST")?;
@@ -545,12 +559,14 @@ impl Parser<'_> {
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
     }
 
+    /// Parses the alias of a joined table.
     fn join_alias(&mut self) -> Parsed<Ident> {
         let is_name = self.word().is_some_and(|word| !super::cursor::is_reserved(word))
             || self.at(TokenKind::QuotedWord);
         if is_name { self.ident("a name for the row") } else { Err(self.expected("")) }
     }
 
+    /// Parses WHERE, if present.
     pub(super) fn optional_where(&mut self) -> Parsed<Option<Expr>> {
         self.layout.weak(self.index());
         if self.eat_keyword("WHERE").is_none() {
@@ -559,6 +575,7 @@ impl Parser<'_> {
         self.expr().map(Some)
     }
 
+    /// Parses an INSERT after its keyword.
     fn insert(&mut self) -> Parsed<StmtKind> {
         let start = self.previous_span();
         self.keyword("INTO")?;
@@ -583,6 +600,7 @@ impl Parser<'_> {
         Ok(StmtKind::Insert(Insert { into, columns, source }))
     }
 
+    /// Parses a REPLY after its keyword.
     fn reply(&mut self) -> Parsed<VerdictKind> {
         if self.eat_keyword("PAYLOAD").is_some() {
             return Ok(VerdictKind::ReplyPayload { bytes: self.expr()? });
@@ -590,6 +608,7 @@ impl Parser<'_> {
         Ok(VerdictKind::Reply { fields: self.assigns_in_parens("a column")? })
     }
 
+    /// Parses an UPSERT after its keyword.
     fn upsert(&mut self) -> Parsed<StmtKind> {
         let table = self.ident("a table")?;
         self.clause("KEY", "an `UPSERT` needs a key")?;
@@ -600,6 +619,7 @@ impl Parser<'_> {
         Ok(StmtKind::Upsert(Upsert { table, key, set }))
     }
 
+    /// Parses an UPDATE after its keyword.
     fn update(&mut self) -> Parsed<StmtKind> {
         let start = self.previous_span();
         let table = self.ident("a table")?;
@@ -620,6 +640,7 @@ impl Parser<'_> {
         Ok(StmtKind::Update(Update { table, set, filter, returning, otherwise }))
     }
 
+    /// Parses one item of RETURNING.
     fn returning(&mut self) -> Parsed<Returning> {
         let column = self.ident("a column")?;
         self.keyword("INTO")?;
@@ -628,7 +649,7 @@ impl Parser<'_> {
         Ok(Returning { column, into, span })
     }
 
-    /// `DO ... END UPDATE`, or one statement or verdict that shares the `;`.
+    /// Parses `DO ... END UPDATE`, or one statement or verdict that shares the `;`.
     fn else_of(&mut self, word: &'static str, start: Span) -> Parsed<Vec<Stmt>> {
         self.nested(|p| {
             if p.eat_keyword("DO").is_some() {
@@ -642,6 +663,7 @@ impl Parser<'_> {
         })
     }
 
+    /// Parses a DELETE after its keyword.
     fn delete(&mut self) -> Parsed<StmtKind> {
         let start = self.previous_span();
         self.keyword("FROM")?;
@@ -665,6 +687,7 @@ impl Parser<'_> {
 
     // ---- actions ----
 
+    /// Parses an ADD after its keyword.
     fn add(&mut self) -> Parsed<StmtKind> {
         let target = self.ident("a variable or a sketch")?;
         let amount = if self.eat(TokenKind::Comma) { Some(self.expr()?) } else { None };
@@ -680,6 +703,7 @@ impl Parser<'_> {
         Ok(StmtKind::Mirror { to: self.expr()? })
     }
 
+    /// Parses a SIGNAL after its keyword.
     fn signal(&mut self) -> Parsed<StmtKind> {
         let name = self.ident("a signal")?;
         self.layout.tight(self.index());
@@ -689,13 +713,14 @@ impl Parser<'_> {
         Ok(StmtKind::Signal { name, args })
     }
 
+    /// Parses a MESSAGE after its keyword.
     fn message(&mut self) -> Parsed<StmtKind> {
         // The target is a name, so the parenthesis after it is not a call.
         let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("a destination")?) } else { None };
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
-    /// `MARK e`, or `MARK (f = e, ...)`: a mark is never a comparison.
+    /// Parses `MARK e`, or `MARK (f = e, ...)`: a mark is never a comparison.
     fn mark_message(&mut self) -> Parsed<StmtKind> {
         let is_name = |p: &Self, at| matches!(p.peek(at), TokenKind::Word | TokenKind::QuotedWord);
         let is_field = |p: &Self, at| is_name(p, at) && p.peek(at + 1) == TokenKind::Eq;
@@ -716,6 +741,7 @@ impl Parser<'_> {
         Ok(StmtKind::Push { headers: self.comma_list(Self::pushed)? })
     }
 
+    /// Parses one header of a PUSH.
     fn pushed(&mut self) -> Parsed<Pushed> {
         let protocol = self.ident("a protocol")?;
         let has_fields = self.at(TokenKind::LeftParen);
@@ -724,6 +750,7 @@ impl Parser<'_> {
         Ok(Pushed { protocol, fields, span })
     }
 
+    /// Parses a POP after its keyword.
     fn pop(&mut self) -> Parsed<StmtKind> {
         let to = self.eat_keyword("TO").is_some();
         let is_named = to || matches!(self.token().kind, TokenKind::Word | TokenKind::QuotedWord);
@@ -743,6 +770,7 @@ impl Parser<'_> {
 
     // ---- verdicts ----
 
+    /// Parses a verdict.
     fn verdict(&mut self) -> Parsed<Verdict> {
         self.offer(VERDICTS.iter().map(|row| row.keyword));
         let word = self.word().unwrap_or_default();
@@ -768,6 +796,7 @@ impl Parser<'_> {
         Some(self.verdict_of(meant))
     }
 
+    /// Parses the verdict with this keyword, whose word is the current token.
     fn verdict_of(&mut self, keyword: &str) -> Parsed<Verdict> {
         let start = self.bump_keyword();
         let Some(row) = find(VERDICTS, keyword) else { return Err(self.expected("a verdict")) };
@@ -776,6 +805,7 @@ impl Parser<'_> {
         Ok(Verdict { kind, span: self.span_from(start) })
     }
 
+    /// Parses an ABORT after its keyword.
     fn abort(&mut self) -> Parsed<VerdictKind> {
         let status = self.status()?;
         let ends = self.at(TokenKind::Semicolon) || self.at_eof() || self.at_keyword("WITH");
@@ -803,6 +833,7 @@ impl Parser<'_> {
         Ok(Expr { span: path.span, kind: ExprKind::Path(path) })
     }
 
+    /// Parses one assignment of WITH.
     fn with_item(&mut self) -> Parsed<WithItem> {
         let start = self.token().span;
         let target = self.place()?;

@@ -1,4 +1,4 @@
-//! Tables: shared tables at top level, and tables of elements.
+//! Parses tables: shared tables at top level, and tables of elements.
 
 use crate::ast::{
     CheckClause, Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row,
@@ -20,13 +20,14 @@ enum ColumnOrKey {
 }
 
 impl Parser<'_> {
+    /// Parses a shared table, after `CREATE TABLE`.
     pub(super) fn table_item(&mut self, create: Create) -> Parsed<Item> {
         let mut table = self.table(create.start)?;
         table.or_replace = create.or_replace;
         Ok(Item::Table(table))
     }
 
-    /// From the name to the `;`.
+    /// Parses a table from its name to the `;`.
     pub(super) fn table(&mut self, start: Span) -> Parsed<Table> {
         let name = self.ident("a name for the table")?;
         let mut columns = Vec::new();
@@ -45,7 +46,7 @@ impl Parser<'_> {
         Ok(Table { or_replace: false, name, columns, key, checks, options, span: self.span_from(start) })
     }
 
-    /// `CHECK (e)`
+    /// Parses `CHECK (e)`.
     pub(super) fn check_clause(&mut self) -> Parsed<Option<CheckClause>> {
         let start = self.token().span;
         if !self.peek_keyword(0, "CHECK") || self.peek(1) != TokenKind::LeftParen {
@@ -58,6 +59,7 @@ impl Parser<'_> {
         Ok(Some(CheckClause { condition, span: self.span_from(start) }))
     }
 
+    /// Parses a column, or the PRIMARY KEY of several columns.
     fn column_or_key(&mut self) -> Parsed<ColumnOrKey> {
         let start = self.token().span;
         if self.peek_keyword(0, "PRIMARY") && self.peek_keyword(1, "KEY") {
@@ -94,12 +96,14 @@ impl Parser<'_> {
         Ok(ColumnOrKey::Column(Column { name, ty, primary_key, default, merge, span }))
     }
 
+    /// Parses MERGE, if present.
     pub(super) fn optional_merge(&mut self) -> Parsed<Option<MergeClause>> {
         let Some(start) = self.eat_keyword("MERGE") else { return Ok(None) };
         let merge = self.choice(&[("SUM", Merge::Sum), ("MAX", Merge::Max), ("MIN", Merge::Min)])?;
         Ok(Some(MergeClause { merge, span: self.span_from(start) }))
     }
 
+    /// Parses the options of a table, in any order.
     fn table_options(&mut self) -> Parsed<Vec<TableOption>> {
         let mut options = Vec::new();
         loop {
@@ -151,6 +155,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Reports a TTL that counts neither accesses nor inserts.
     fn no_such_age(&mut self) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "an age counts `ON ACCESS` or `ON INSERT`")
             .at(self.token().span, "neither of the two")
@@ -158,6 +163,7 @@ impl Parser<'_> {
         self.fail(diagnostic)
     }
 
+    /// Reports an EVICT that does not follow MAX.
     fn misplaced_evict(&mut self) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` must follow `MAX n ROWS`")
             .at(self.token().span, "another clause comes before it")
@@ -165,6 +171,7 @@ impl Parser<'_> {
         self.fail(diagnostic)
     }
 
+    /// Parses EVICT, if present.
     fn optional_evict(&mut self) -> Parsed<Option<EvictClause>> {
         let Some(start) = self.eat_keyword("EVICT") else { return Ok(None) };
         let evict =
@@ -189,6 +196,7 @@ impl Parser<'_> {
         })
     }
 
+    /// Reports a clause that is written twice.
     pub(super) fn repeated(&mut self, clause: &str, span: Span) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::REPEATED_CLAUSE, format!("`{clause}` is written twice"))
             .at(span, "again here")

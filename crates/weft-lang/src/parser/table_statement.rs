@@ -1,4 +1,4 @@
-//! Statements on the tables of a running network.
+//! Parses statements on the tables of a running network.
 
 use super::cursor::{Parsed, Parser};
 use crate::ast::{Assign, Expr, Ident, InsertRows, Path, SelectItem};
@@ -68,6 +68,7 @@ pub(crate) fn parse_table_statements(
 }
 
 impl Parser<'_> {
+    /// Parses a statement on the tables of a running network.
     fn table_statement(&mut self) -> Parsed<TableStatementKind> {
         self.form = "";
         if self.eat_keyword("SELECT").is_some() {
@@ -102,6 +103,7 @@ impl Parser<'_> {
         Err(self.expected(""))
     }
 
+    /// Parses a SELECT on a table, after its keyword.
     fn select_rows(&mut self) -> Parsed<TableStatementKind> {
         let items = self.comma_list(Self::select_item)?;
         self.keyword("FROM")?;

@@ -106,7 +106,7 @@ pub(crate) const DESIGN: &str = include_str!("../../tests/design.weft");
 
 #[test]
 fn design_page_parses_cleanly() {
-    // DESIGN 2.2 is the first example that people copy.
+    // These are the first examples that people copy.
     check(DESIGN, &[]);
 }
 

@@ -1,4 +1,4 @@
-//! Types, and `CREATE TYPE`.
+//! Parses types, and `CREATE TYPE`.
 
 use crate::ast::{Item, SchemaKind, TypeExpr, TypeItem, TypeKind};
 use crate::diagnostic::code;
@@ -42,6 +42,7 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE TYPE`.
     pub(super) fn type_item(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the type")?;
         self.keyword("FROM")?;
@@ -59,6 +60,7 @@ impl Parser<'_> {
         Ok(Item::Type(TypeItem { or_replace: create.or_replace, name, source, path, roots, span }))
     }
 
+    /// Parses a type.
     pub(super) fn type_expr(&mut self) -> Parsed<TypeExpr> {
         self.offer(TYPES.iter().map(|(name, _)| *name));
         let start = self.token().span;
@@ -75,6 +77,7 @@ impl Parser<'_> {
         Ok(TypeExpr { kind, nullable, span: self.span_from(start) })
     }
 
+    /// Parses the length in parentheses, if present. Only TEXT and BYTES have one.
     fn type_length(&mut self, kind: TypeKind) -> Parsed<TypeKind> {
         if !self.at(TokenKind::LeftParen) {
             return Ok(kind);

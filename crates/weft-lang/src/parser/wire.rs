@@ -1,4 +1,4 @@
-//! Wire formats: `CREATE PROTOCOL`.
+//! Parses wire formats: `CREATE PROTOCOL`.
 
 use crate::ast::{
     EncapSet, Expr, Item, Payload, PayloadChoice, PayloadLength, Protocol, ProtocolClause, ProtocolUnion,
@@ -22,6 +22,7 @@ enum Part {
 }
 
 impl Parser<'_> {
+    /// Parses `CREATE PROTOCOL`: a wire format, or a union of protocols.
     pub(super) fn protocol(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the protocol")?;
         if self.peek_keyword(0, "ANY") {
@@ -89,6 +90,7 @@ impl Parser<'_> {
         self.at_wire_word("PAYLOAD")
     }
 
+    /// Parses the items of a header, in parentheses.
     fn wire_items(&mut self) -> Parsed<Vec<WireItem>> {
         self.nested(|p| {
             p.expect(TokenKind::LeftParen, "`(`")?;
@@ -103,6 +105,7 @@ impl Parser<'_> {
         })
     }
 
+    /// Parses a field, a WHEN or a REPEAT.
     fn wire_item(&mut self) -> Parsed<WireItem> {
         let start = self.token().span;
         self.form = FIELD_FORM;
@@ -127,6 +130,7 @@ impl Parser<'_> {
         Ok(condition)
     }
 
+    /// Parses a REPEAT after its keyword.
     fn repeat(&mut self, start: Span) -> Parsed<WireItem> {
         const FORM: &str = "REPEAT labels ( label bit(20), s bit(1), ttl bit(11) ) UNTIL (s) MAX 16";
         let name = self.ident("a name for the repetition")?;
@@ -145,6 +149,7 @@ impl Parser<'_> {
         Ok(WireItem::Repeat { name, items, until, max, span: self.span_from(start) })
     }
 
+    /// Parses a field with its width, type and rule.
     fn wire_field(&mut self) -> Parsed<WireField> {
         let name = self.ident("a field, such as `vni bit(24)`")?;
         let width = self.wire_width()?;
@@ -156,6 +161,7 @@ impl Parser<'_> {
         Ok(WireField { name, width, ty, rule, check, span })
     }
 
+    /// Parses a width: `bit(n)` or `bytes(n)`.
     fn wire_width(&mut self) -> Parsed<WireWidth> {
         let is_bits = self.at_keyword("BIT");
         if !is_bits && !self.at_keyword("BYTES") {
@@ -171,6 +177,7 @@ impl Parser<'_> {
         Ok(WireWidth::Bytes { count: n, max })
     }
 
+    /// Parses the rule of a field, if present.
     fn wire_rule(&mut self) -> Parsed<Option<WireRule>> {
         let start = self.token().span;
         self.layout.weak(self.index());
@@ -190,6 +197,7 @@ impl Parser<'_> {
 
     // ---- payload --------------------------
 
+    /// Parses PAYLOAD.
     fn payload(&mut self) -> Parsed<Payload> {
         self.form = "PAYLOAD SWITCH (type) ( 1: ipv4, 2, 3: INNER ethernet, ELSE bytes ) LENGTH len";
         let start = self.bump_keyword();
@@ -206,6 +214,7 @@ impl Parser<'_> {
         Ok(Payload { choice, length, when, span: self.span_from(start) })
     }
 
+    /// Parses the protocol of the payload: bytes, a protocol, or a SWITCH.
     fn payload_choice(&mut self) -> Parsed<PayloadChoice> {
         if self.at_keyword("BYTES") {
             return Ok(PayloadChoice::Bytes(self.bump().span));
@@ -222,6 +231,7 @@ impl Parser<'_> {
         Ok(PayloadChoice::Protocol { inner, name, or_bytes })
     }
 
+    /// Parses a SWITCH after its keyword.
     fn switch(&mut self, start: Span) -> Parsed<PayloadChoice> {
         let on = self.wire_condition()?;
         self.expect(TokenKind::LeftParen, "`(` and the arms")?;
@@ -241,6 +251,7 @@ impl Parser<'_> {
         Ok(PayloadChoice::Switch { on, arms, otherwise, span: self.span_from(start) })
     }
 
+    /// Parses one arm of a SWITCH.
     fn switch_arm(&mut self) -> Parsed<SwitchArm> {
         let mut labels = Vec::new();
         loop {
@@ -256,6 +267,7 @@ impl Parser<'_> {
 
     // ---- clauses ----
 
+    /// Parses the BIND and ENCAP clauses of a protocol.
     fn protocol_clauses(&mut self) -> Parsed<Vec<ProtocolClause>> {
         let mut clauses = Vec::new();
         loop {
@@ -285,6 +297,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses a BIND after its keyword.
     fn bind(&mut self, start: Span) -> Parsed<ProtocolClause> {
         let lower = self.ident("the protocol below")?;
         let inner = self.eat_keyword("INNER");
@@ -295,6 +308,7 @@ impl Parser<'_> {
         Ok(ProtocolClause::Bind { lower, inner, condition, otherwise, span: self.span_from(start) })
     }
 
+    /// Parses one assignment of ENCAP.
     fn encap_set(&mut self) -> Parsed<EncapSet> {
         let field = self.path("a protocol and its field, such as `udp.dst_port`")?;
         self.equals()?;
@@ -305,6 +319,7 @@ impl Parser<'_> {
 
     // ---- unions ----
 
+    /// Parses a union of protocols, after its name.
     fn protocol_union(&mut self, create: Create, name: crate::ast::Ident) -> Parsed<Item> {
         self.form = "CREATE PROTOCOL ip ANY OF (ipv4, ipv6) COLUMNS (src, ttl = ipv4.ttl | ipv6.hop_limit);";
         self.keywords(&["ANY", "OF"])?;
@@ -320,6 +335,7 @@ impl Parser<'_> {
         Ok(Item::Union(ProtocolUnion { or_replace, name, members, columns, span }))
     }
 
+    /// Parses a column of a union.
     fn union_column(&mut self) -> Parsed<UnionColumn> {
         let name = self.ident("a column")?;
         let (mut fields, mut last) = (Vec::new(), false);

@@ -1,4 +1,4 @@
-//! The conditions under which a handler does something, as formulas over the fields that it finds.
+//! Finds the conditions under which a handler does something, as formulas over the fields that it finds.
 //!
 //! A [`Condition`] is a conjunction: for each field a range, an equality or NULL, or a few alternatives. It is
 //! *necessary*: the effect happens only to tuples that satisfy it. So two effects whose conditions exclude each other
@@ -72,12 +72,14 @@ impl Domain {
         self.is_present = self.is_present.or(other.is_present);
     }
 
+    /// Returns the intersection of two domains.
     fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.narrow(other);
         both
     }
 
+    /// Whether no value satisfies the domain.
     fn has_none(&self) -> bool {
         let (low, high) = self.signed;
         self.is_empty
@@ -87,6 +89,7 @@ impl Domain {
             || self.is.as_ref().is_some_and(|is| self.is_not.contains(is))
     }
 
+    /// Returns the integers `x` for which `x cmp than` has this truth.
     fn number(cmp: IntCmp, than: i64, is_true: bool) -> Self {
         let mut domain = Self::default();
         let unsigned = than as u64;
@@ -164,7 +167,7 @@ impl Condition {
 /// Branches that were taken, each with its direction.
 type TakenBranches = BTreeSet<(Value, bool)>;
 
-/// The condition of each block.
+/// Returns the condition of each block.
 pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) -> Vec<Condition> {
     let n = function.blocks.len();
     if n > BLOCKS_MAX {
@@ -193,9 +196,9 @@ fn facts(function: &Function, flow: &Flow) -> Vec<Option<TakenBranches>> {
                 let mut there = here.clone();
                 there.extend(fact);
                 let known = facts[to].as_ref();
-                let met: TakenBranches = known.map_or_else(|| there.clone(), |known| known & &there);
-                if known != Some(&met) {
-                    facts[to] = Some(met);
+                let common: TakenBranches = known.map_or_else(|| there.clone(), |known| known & &there);
+                if known != Some(&common) {
+                    facts[to] = Some(common);
                     changed = true;
                 }
             }

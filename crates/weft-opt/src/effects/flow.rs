@@ -1,10 +1,10 @@
-//! The control flow of a function: reachability and control dependence.
+//! Analyses the control flow of a function: reachability and control dependence.
 
 use weft_ir::ir::{Function, Terminator, Value};
 
 use super::known_values::KnownValues;
 
-/// Largest number of blocks for a detailed analysis. In a larger function every block is assumed to reach every other,
+/// Maximum number of blocks for a detailed analysis. In a larger function every block is assumed to reach every other,
 /// and every condition to decide about everything.
 const BLOCKS_MAX: usize = 2048;
 
@@ -20,6 +20,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
+    /// Analyses the control flow of a function. Branches on known conditions count as jumps.
     pub(super) fn of(function: &Function) -> Self {
         let blocks = &function.blocks;
         let known = KnownValues::of(function);
@@ -110,7 +111,7 @@ impl Flow {
     }
 }
 
-/// The possible successors of a terminator.
+/// Returns the possible successors of a terminator.
 fn taken(end: &Terminator, known: &KnownValues<'_>) -> Vec<usize> {
     match end {
         Terminator::Branch(by, yes, no) if known.truth(*by).is_some() => {

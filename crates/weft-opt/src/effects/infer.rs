@@ -37,10 +37,11 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
             walk.end(at, &block.end, fail_open);
         }
     }
-    walk.settle_writes(&own);
+    walk.mark_certain_writes(&own);
     walk.effects
 }
 
+/// Returns the inputs whose value depends on the frame's headers.
 fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     let is_of_frame = |place: &InputLocation| match place {
         InputLocation::Frame(_) | InputLocation::Layer(_) => true,
@@ -51,7 +52,7 @@ fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
 }
 
-/// The rows of the table that a sink sends to, if it does.
+/// Returns the rows of the table that a sink sends to; None if it sends to no table.
 fn sink_table(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
     let wanted = chain.sinks[usize::from(sink.0)].target.table()?;
     let is_it = |decl: &TableDecl| (&*decl.owner, &*decl.spec.name) == wanted;
@@ -60,6 +61,7 @@ fn sink_table(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
     known.or(first.map(|at| Cell::Sent(SinkId(at as u16))))
 }
 
+/// Collects the effects of a handler, block by block.
 struct Walk<'f> {
     function: &'f Function,
     chain: &'f ChainProgram,
@@ -76,6 +78,7 @@ struct Walk<'f> {
 }
 
 impl Walk<'_> {
+    /// Records the effects of a block's instructions. `own` are the inputs that the handler has certainly set before.
     fn block(&mut self, at: usize, block: &Block, mut own: InputSet) {
         let goes_on = self.going_on[at];
         for inst in &block.insts {
@@ -87,6 +90,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Records a read or write of the tuple. A read of an input that the handler has set itself does not count.
     fn tuple(&mut self, at: usize, inst: &Inst, own: InputSet) {
         let line = inst.line;
         match inst.op {
@@ -98,7 +102,7 @@ impl Walk<'_> {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
             Op::SetInput(id, _) | Op::ClearInput(id) => {
-                let given = self.given(at, inst);
+                let given = self.sources_of(at, inst);
                 let write = self.effects.writes.entry(id).or_default();
                 write.lines.insert(line);
                 write.given.extend(given);
@@ -108,6 +112,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Records a field of an answer or reply. `goes_on`: the tuple may go on after this block.
     fn answer(&mut self, inst: &Inst, goes_on: bool) {
         let effects = &mut self.effects;
         let (name, all, left): (NameId, &mut BTreeMap<_, SourceLines>, &mut BTreeMap<_, SourceLines>) =
@@ -122,6 +127,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Records a read or write of state: variables, the call's row, tables.
     fn state(&mut self, at: usize, inst: &Inst) {
         let line = inst.line;
         match inst.op {
@@ -178,7 +184,8 @@ impl Walk<'_> {
         self.effects.cells.entry(Cell::Rows(table)).or_default().moves.insert(line);
     }
 
-    /// A read of which rows exist. It may find an expired or evicted row of any key, so it covers all rows.
+    /// Records a test for the existence of rows. It may find an expired or evicted row of any key, so it covers all
+    /// rows.
     fn look(&mut self, table: TableId, key: Option<Value>, line: u32) {
         let key = key.map(|key| self.names.key(key, &self.provenance));
         let look = TableRead { table, key, line };
@@ -189,13 +196,13 @@ impl Walk<'_> {
     }
 
     fn reads(&mut self, cell: Cell, line: u32, row: Option<Value>) {
-        self.used(cell, row).reads.insert(line);
+        self.use_of(cell, row).reads.insert(line);
     }
 
     /// Records a write by an instruction of block `at`.
     fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
-        let (given, only) = (self.given(at, inst), self.conditions[at].clone());
-        let used = self.used(cell, row);
+        let (given, only) = (self.sources_of(at, inst), self.conditions[at].clone());
+        let used = self.use_of(cell, row);
         used.writes.insert(inst.line);
         used.given.extend(given);
         used.only.push(only);
@@ -203,19 +210,20 @@ impl Walk<'_> {
     }
 
     /// The sources of an instruction's operands in block `at`, and of whether it runs.
-    fn given(&self, at: usize, inst: &Inst) -> Sources {
+    fn sources_of(&self, at: usize, inst: &Inst) -> Sources {
         let deciding = self.provenance.of_conditions(self.flow.deciding(at).as_deref());
         deciding.into_iter().chain(self.provenance.of_all(&inst.op.operands())).collect()
     }
 
     /// The entry for a use of a cell, with its rows recorded.
-    fn used(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
+    fn use_of(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
         let rows = row.map_or(RowSet::All, |row| self.names.rows(self.function, row, &self.provenance));
         let used = self.effects.cells.entry(cell).or_default();
         used.rows.add(&rows);
         used
     }
 
+    /// Records all other effects: sinks, copies, header changes, delays, marks, the clock, random numbers, scratch.
     fn rest(&mut self, at: usize, inst: &Inst) {
         let (line, function) = (inst.line, self.function);
         let effects = &mut self.effects;
@@ -266,6 +274,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Records how a block ends the tuple, if it does.
     fn end(&mut self, at: usize, end: &Terminator, fail_open: bool) {
         let kind = match *end {
             Terminator::Redirect { to, line } => {
@@ -294,6 +303,7 @@ impl Walk<'_> {
         });
     }
 
+    /// Returns the status of an ABORT, if it is constant.
     fn status(&self, status: StatusOperand) -> Option<Status> {
         match status {
             StatusOperand::Known(status) => Some(status),
@@ -301,6 +311,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Returns a text if it is a constant. No text counts as empty.
     fn known_text(&self, text: Option<Value>) -> Option<Vec<u8>> {
         let Some(text) = text else { return Some(Vec::new()) };
         match self.names.definition(text)? {
@@ -309,6 +320,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Returns the faults that a code may stand for, sorted. Empty if they are not all known.
     fn faults(&self, code: Value) -> Vec<Fault> {
         let (codes, is_all) = self.names.constants(code);
         let fault = |code: &i64| u8::try_from(*code).ok().and_then(Fault::from_code);
@@ -360,7 +372,7 @@ impl Walk<'_> {
     }
 
     /// Marks the writes that happen on all paths that go on.
-    fn settle_writes(&mut self, own: &[InputSet]) {
+    fn mark_certain_writes(&mut self, own: &[InputSet]) {
         let paths = self
             .function
             .blocks
@@ -383,7 +395,7 @@ fn goes_on(end: &Terminator) -> bool {
     end.continues()
 }
 
-/// For each block, the inputs that the handler has set on every path to it.
+/// Returns, for each block, the inputs that the handler has set on every path to it.
 fn own_writes(function: &Function) -> Vec<InputSet> {
     let mut before = vec![InputSet::ALL; function.blocks.len()];
     before[0] = InputSet::EMPTY;
@@ -402,6 +414,7 @@ fn own_writes(function: &Function) -> Vec<InputSet> {
     }
 }
 
+/// Returns the inputs that the handler has set, after this operation.
 fn own_after(own: InputSet, op: &Op) -> InputSet {
     match *op {
         Op::SetInput(id, _) | Op::ClearInput(id) => own | InputSet::of(id),

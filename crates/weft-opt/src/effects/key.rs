@@ -1,4 +1,4 @@
-//! Keys as expressions, and the rows that values may refer to.
+//! Formats keys as expressions, and finds the rows that values may refer to.
 
 use core::cell::Cell;
 
@@ -25,6 +25,7 @@ pub(super) struct Names<'f> {
 }
 
 impl<'f> Names<'f> {
+    /// Collects the definitions, the arguments of block parameters, and the changed inputs of a function.
     pub(super) fn of(
         chain: &'f ChainProgram,
         direction: Option<&'f Direction>,
@@ -94,7 +95,7 @@ impl<'f> Names<'f> {
         }
     }
 
-    /// An expression as text, within the budget `left`: a value may occur in it any number of times.
+    /// Formats an expression as text, within the budget `left`: a value may occur in it any number of times.
     fn text(&self, value: Value, left: &Cell<usize>) -> Option<String> {
         left.set(left.get().checked_sub(1)?);
         let of = |value: &Value| self.text(*value, left);
@@ -131,7 +132,7 @@ impl<'f> Names<'f> {
         })
     }
 
-    /// The constant faults that a code may be; and whether these are all.
+    /// Returns the constant faults that a code may be, and whether these are all.
     pub(super) fn constants(&self, value: Value) -> (Vec<i64>, bool) {
         let (mut found, mut all) = (Vec::new(), true);
         let mut seen = vec![value];
@@ -159,7 +160,7 @@ impl<'f> Names<'f> {
         (found, all)
     }
 
-    /// The keys of the rows that a row value may refer to.
+    /// Returns the keys of the rows that a row value may refer to.
     pub(super) fn rows(&self, function: &Function, row: Value, provenance: &Provenance) -> RowSet {
         debug_assert_eq!(function.ty(row), Ty::Row);
         let mut rows = RowSet::default();
@@ -187,6 +188,7 @@ impl<'f> Names<'f> {
     }
 }
 
+/// Returns the sign of an operator in the text of a key; None if keys do not contain it.
 fn sign(op: IntOp) -> Option<&'static str> {
     Some(match op {
         IntOp::Add => "+",

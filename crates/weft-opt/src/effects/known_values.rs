@@ -1,4 +1,4 @@
-//! Values and conditions that are known statically.
+//! Finds values and conditions that are known statically.
 //!
 //! A parameter that is zero, or text that is cut before it is kept, leaves branches in the IR that no tuple takes.
 //! These contribute no effects. What is not listed here is unknown.
@@ -20,6 +20,7 @@ pub(super) struct KnownValues<'f> {
 }
 
 impl<'f> KnownValues<'f> {
+    /// Computes the known values of a function. Repeats until nothing changes, because blocks are in no order.
     pub(super) fn of(function: &'f Function) -> Self {
         let n = function.types.len();
         let mut known = Self { definitions: vec![None; n], constants: vec![None; n] };
@@ -55,6 +56,7 @@ impl<'f> KnownValues<'f> {
         self.constants[value.0 as usize]
     }
 
+    /// Returns the value of a float, if known.
     fn float(&self, value: Value) -> Option<f64> {
         match self.constant(value)? {
             Constant::Float(x) => Some(x),
@@ -62,6 +64,7 @@ impl<'f> KnownValues<'f> {
         }
     }
 
+    /// Returns the value of an integer, if known.
     fn int(&self, value: Value) -> Option<i64> {
         match self.constant(value)? {
             Constant::Int(n) => Some(n),
@@ -69,6 +72,7 @@ impl<'f> KnownValues<'f> {
         }
     }
 
+    /// Returns the constant result of an operation, if the known operands determine it.
     fn evaluate(&self, op: &Op) -> Option<Constant> {
         Some(match *op {
             Op::BoolConst(b) => Constant::Bool(b),
@@ -93,6 +97,7 @@ impl<'f> KnownValues<'f> {
         })
     }
 
+    /// Returns the result of a comparison of floats, if known. A draw of `rand()` is in [0, 1).
     fn compare(&self, cmp: FloatCmp, a: Value, b: Value) -> Option<bool> {
         if let (Some(x), Some(y)) = (self.float(a), self.float(b)) {
             return match cmp {

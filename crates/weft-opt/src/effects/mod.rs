@@ -130,7 +130,7 @@ pub struct Effects {
 /// The change of an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
-    /// Where.
+    /// The source lines of the change.
     pub lines: SourceLines,
     /// It happens on every path on which the tuple goes on.
     pub always: bool,
@@ -183,7 +183,7 @@ pub struct CellUse {
 pub enum RowSet {
     /// Those with one of these keys.
     Keys(Vec<Key>),
-    /// Any.
+    /// Any row.
     All,
 }
 
@@ -249,6 +249,7 @@ pub(crate) fn of_handler(chain: &ChainProgram, element: u16, event: Event, funct
     infer::infer(chain, event, chain.fails_open(element, event), function)
 }
 
+/// Infers the effects of all handlers of an element.
 fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEffects {
     let handlers = &element.handlers;
     let infer = |event, function: &Function| of_handler(chain, index, event, function);
@@ -262,7 +263,7 @@ fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEff
         timeouts: handlers
             .timeouts
             .iter()
-            .map(|(departs, function)| (departs.why, infer(Event::Timeout(0, 0), function)))
+            .map(|(removal, function)| (removal.why, infer(Event::Timeout(0, 0), function)))
             .collect(),
     }
 }

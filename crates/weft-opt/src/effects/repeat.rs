@@ -1,4 +1,4 @@
-//! Whether an element may see one message more than once, as it does if an earlier element retries.
+//! Decides whether an element may see one message more than once, as it does if an earlier element retries.
 //!
 //! An element must leave the same traces whether it saw a message once or twice. Reads of state, draws and verdicts do
 //! not matter: each attempt gets its own. A write leaves no trace if it is *blind*: no call handler reads the cell, and
@@ -60,6 +60,7 @@ struct Volatile {
 }
 
 impl Volatile {
+    /// Collects the volatile state of a chain: it propagates volatile sources through all call handlers.
     fn of(effects: &ChainEffects) -> Self {
         let handlers: Vec<(bool, &Effects)> =
             (0..effects.elements.len()).flat_map(|element| of_calls(effects, element)).collect();
@@ -102,6 +103,7 @@ impl Volatile {
     }
 }
 
+/// Returns the cells that handlers both read and write, and the tables whose rows they insert or remove.
 fn changing(handlers: &[(bool, &Effects)]) -> BTreeSet<Cell> {
     let cells = |lines_of: fn(&CellUse) -> &SourceLines| -> BTreeSet<Cell> {
         let used = handlers.iter().flat_map(|(_, handler)| &handler.cells);
@@ -113,6 +115,7 @@ fn changing(handlers: &[(bool, &Effects)]) -> BTreeSet<Cell> {
     both.chain(cells(|used| &used.moves)).collect()
 }
 
+/// Collects the reasons why a call cannot be repeated.
 struct RepeatCheck<'p> {
     program: &'p ChainProgram,
     volatile: &'p Volatile,
@@ -121,6 +124,7 @@ struct RepeatCheck<'p> {
 }
 
 impl RepeatCheck<'_> {
+    /// Records a finding, unless it has no lines.
     fn report(&mut self, kind: u8, why: String, lines: &SourceLines) {
         if !lines.is_empty() {
             self.findings.entry((kind, why)).or_default().extend(lines);
@@ -131,7 +135,7 @@ impl RepeatCheck<'_> {
         self.findings.into_iter().map(|((_, why), lines)| Unrepeatable { why, lines }).collect()
     }
 
-    /// Outputs of the chain beside the message.
+    /// Reports outputs of the chain other than the message: rows of sinks, and copies.
     fn outputs(&mut self, handler: &Effects) {
         for (sink, lines) in &handler.sinks {
             let decl = &self.program.sinks[usize::from(sink.0)];
@@ -145,6 +149,7 @@ impl RepeatCheck<'_> {
         self.report(1, "copies the call to another target".to_owned(), &handler.mirrors);
     }
 
+    /// Reports changes of state that another attempt would repeat or make differently.
     fn state(&mut self, is_request: bool, handler: &Effects) {
         for (cell, used) in &handler.cells {
             let name = self.name(*cell);
@@ -167,6 +172,7 @@ impl RepeatCheck<'_> {
         }
     }
 
+    /// Describes a source for a finding.
     fn source(&self, is_request: bool, source: Source) -> String {
         match source {
             Source::Input(id) if is_request => {
@@ -183,6 +189,7 @@ impl RepeatCheck<'_> {
         }
     }
 
+    /// Returns the name of a cell in the program.
     fn name(&self, cell: Cell) -> String {
         let table = |id: TableId| &self.program.tables[usize::from(id.0)].spec;
         match cell {

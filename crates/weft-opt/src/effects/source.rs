@@ -1,4 +1,4 @@
-//! The sources of values.
+//! Finds the sources of values: inputs, state, the clock and random numbers.
 //!
 //! A value has the sources of its operands; a block's parameter also those of the branches that choose the jump into
 //! the block. A read of an input, a variable, a cell or a table has the sources of everything that the handler writes
@@ -21,22 +21,23 @@ pub(super) struct Provenance {
     /// The sources of what the handler itself has written, by place.
     written: BTreeMap<Source, Sources>,
     /// The sources of all conditions.
-    asked: Sources,
+    all_conditions: Sources,
 }
 
 /// The conditions that decide about each block; None means all.
 type Deciding = Vec<Option<Vec<Value>>>;
 
 impl Provenance {
+    /// Computes the sources of all values of a function. Repeats until nothing changes.
     pub(super) fn of(function: &Function, flow: &Flow, natives: &[NativeDecl]) -> Self {
         let values = vec![Sources::new(); function.types.len()];
-        let mut known = Self { values, written: BTreeMap::new(), asked: Sources::new() };
+        let mut known = Self { values, written: BTreeMap::new(), all_conditions: Sources::new() };
         let deciding: Deciding = (0..function.blocks.len()).map(|b| flow.deciding(b)).collect();
         let choosing: Deciding = (0..function.blocks.len()).map(|b| flow.choosing(b)).collect();
         let conditions = flow.conditions();
         // Sets only grow, and there are finitely many sources.
         while known.round(function, natives, &deciding, &choosing) {
-            known.asked = known.of_all(&conditions);
+            known.all_conditions = known.of_all(&conditions);
         }
         known
     }
@@ -53,7 +54,7 @@ impl Provenance {
 
     /// The sources of these conditions; None means all.
     pub(super) fn of_conditions(&self, conditions: Option<&[Value]>) -> Sources {
-        conditions.map_or_else(|| self.asked.clone(), |conditions| self.of_all(conditions))
+        conditions.map_or_else(|| self.all_conditions.clone(), |conditions| self.of_all(conditions))
     }
 
     /// Propagates once; returns whether there is anything new.
@@ -84,6 +85,7 @@ impl Provenance {
         changed
     }
 
+    /// Propagates the sources of a block's jump arguments to the parameters. Returns whether there are new sources.
     fn jumps(&mut self, function: &Function, end: &Terminator, choosing: &Deciding) -> bool {
         let mut changed = false;
         for jump in end.jumps() {
@@ -97,7 +99,7 @@ impl Provenance {
         changed
     }
 
-    /// The sources of an operation besides its operands.
+    /// Returns the sources of an operation besides its operands.
     fn read_by(&self, op: &Op, natives: &[NativeDecl]) -> Sources {
         let source = match *op {
             Op::Input(id) | Op::InputPresent(id) => Source::Input(id),
@@ -154,6 +156,7 @@ fn written_by(op: &Op, written: &BTreeMap<Source, Sources>) -> Vec<Source> {
     }
 }
 
+/// Adds sources to a set. Returns whether any is new.
 fn grow(set: &mut Sources, more: impl IntoIterator<Item = Source>) -> bool {
     let before = set.len();
     set.extend(more);

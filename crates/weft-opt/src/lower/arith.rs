@@ -9,6 +9,8 @@ use super::body::Body;
 use super::logic::{RaisedFault, Val};
 
 impl Body<'_, '_> {
+    /// Lowers an arithmetic operation on two expressions. The types of the operands select the integer, interval or
+    /// float operation.
     pub(super) fn arith(&mut self, op: ArithOp, left: &Expr, right: &Expr, ty: Type) -> Val {
         let (left_ty, right_ty) = (left.ty, right.ty);
         let (left, right) = (self.expr(left), self.expr(right));
@@ -26,6 +28,7 @@ impl Body<'_, '_> {
         self.b.result(&[left, right], value, fault)
     }
 
+    /// Lowers `-a`.
     pub(super) fn negation(&mut self, operand: &Expr) -> Val {
         let ty = operand.ty;
         let operand = self.expr(operand);
@@ -100,13 +103,14 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::Overflow)
     }
 
+    /// Emits the DivideByZero fault of a divisor.
     pub(super) fn zero_divisor(&mut self, b: Value) -> Option<RaisedFault> {
         let zero = self.b.int(0);
         let is = self.b.int_compare(IntCmp::Eq, b, zero);
         self.b.raise(is, Fault::DivideByZero)
     }
 
-    /// As IEEE 754 says.
+    /// Emits a float operation with the results of IEEE 754.
     fn float_arith(&mut self, op: ArithOp, a: Value, b: Value) -> Value {
         let op = match op {
             ArithOp::Add => FloatOp::Add,

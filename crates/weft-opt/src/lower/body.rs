@@ -53,7 +53,7 @@ pub(super) struct Path {
     pub(super) front: FrameStart,
 }
 
-/// Where errors go.
+/// The target of errors in a handler.
 #[derive(Debug)]
 enum Errors {
     /// [`Terminator::Fail`], one block for each source line.
@@ -63,6 +63,7 @@ enum Errors {
 }
 
 impl<'b, 'n> Body<'b, 'n> {
+    /// Starts the body of a handler. Its errors go to ON ERROR if the element has one for this kind of handler.
     fn new(lowering: &'b mut Lowering<'n>, scope: &'b Scope<'n>, kind: HandlerKind, lock: &'b Lock) -> Self {
         let kind_name = match kind {
             HandlerKind::Open => "open",
@@ -124,6 +125,7 @@ impl<'b, 'n> Body<'b, 'n> {
         body.b.finish()
     }
 
+    /// Lowers the statements of a handler, after its locals and rows are set up.
     fn handler(&mut self, handler: &'n Handler) {
         let (lowering, scope) = (&*self.lowering, self.scope);
         let n_keys = |table: TableRef| lowering.table_decl(scope, table).n_keys;
@@ -170,12 +172,13 @@ impl<'b, 'n> Body<'b, 'n> {
                 Some(start) => self.expr(start),
                 None => Val::plain(self.b.zero(Ty::of(cell.ty))),
             };
-            let fault = self.too_long(value, cell.ty);
+            let fault = self.first_fault_or_too_long(value, cell.ty);
             self.fail_if(fault);
             self.b.act(Op::CallSet(*id, value.value, Journal::No));
         }
     }
 
+    /// Lowers ON ERROR at the block `head`: rolls back the handler's changes, and runs the statements.
     fn on_error(&mut self, head: BlockId, fault: Value, handler: &'n Handler) {
         self.errors = Errors::Fail(BTreeMap::new());
         self.path = Path::default();
@@ -224,16 +227,16 @@ impl<'b, 'n> Body<'b, 'n> {
 
     /// Joins paths: keeps the facts that hold on all of them.
     pub(super) fn join_paths(&mut self, paths: impl IntoIterator<Item = Path>) {
-        let mut met = None;
+        let mut joined = None;
         for path in paths {
-            self.join_path(&mut met, path);
+            self.join_path(&mut joined, path);
         }
-        self.path = met.unwrap_or_else(|| core::mem::take(&mut self.path));
+        self.path = joined.unwrap_or_else(|| core::mem::take(&mut self.path));
     }
 
-    /// Joins one more path; `met` has the facts of those before.
-    pub(super) fn join_path(&self, met: &mut Option<Path>, mut path: Path) {
-        if let Some(before) = met.take() {
+    /// Joins one more path; `joined` has the facts of those before.
+    pub(super) fn join_path(&self, joined: &mut Option<Path>, mut path: Path) {
+        if let Some(before) = joined.take() {
             path.locked &= before.locked;
             if path.front != before.front {
                 let mut all = path.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
@@ -243,7 +246,7 @@ impl<'b, 'n> Body<'b, 'n> {
             }
             path.found.retain(|key, row| before.found.get(key) == Some(row));
         }
-        *met = Some(path);
+        *joined = Some(path);
     }
 
     /// Forgets the rows of a table, because one is inserted or removed.
@@ -281,6 +284,7 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
+    /// Takes all locks of the handler, unless they are already held on this path.
     fn lock_whole(&mut self) {
         let Lock::Whole { tables, vars } = self.lock else { return };
         if core::mem::replace(&mut self.path.locked, true) {
@@ -294,7 +298,7 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// The row with a key, if known.
+    /// Returns the row with a key: the known row on this path, or a new lookup.
     pub(super) fn found(&mut self, table: TableId, key: &[hir::Expr], value: Value) -> Value {
         // A changeable key may have the same text and another value, so it is not remembered.
         let is_fixed = key.iter().all(|part| self.is_fixed_key(part));
@@ -355,6 +359,7 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
+    /// Returns the block for errors at the current line, with the fault code as its argument.
     fn error_target(&mut self, code: Value) -> (BlockId, Vec<Value>) {
         let line = self.b.line();
         let target = match &self.errors {
@@ -365,6 +370,7 @@ impl<'b, 'n> Body<'b, 'n> {
         (block, vec![code])
     }
 
+    /// Creates the block for errors: ON ERROR's head, or a block that fails with this line.
     fn new_error_target(&mut self, line: u32) -> (BlockId, Value) {
         let block = self.b.block();
         let fault = self.b.param(block, Ty::Int);

@@ -40,6 +40,7 @@ pub(super) struct Edges {
 }
 
 impl<'n> Steering<'n> {
+    /// Plans the routes of a chain. A chain with branches gets a call cell for the number of the route.
     pub(super) fn of(chain: &'n hir::Chain, lowering: &mut Lowering<'n>) -> Self {
         let cell = (!chain.branches.is_empty()).then(|| {
             let call = &mut lowering.program.call;
@@ -50,6 +51,7 @@ impl<'n> Steering<'n> {
         Self { chain, cell }
     }
 
+    /// Returns the route of a stage, and the routes that its edges lead to.
     pub(super) fn route_of(&self, at: usize) -> StageRoute {
         let Some(cell) = self.cell else { return StageRoute::Only };
         let branches = &self.chain.branches;

@@ -32,13 +32,14 @@ pub(super) struct Builder {
 enum Constant {
     Bool(bool),
     Int(i64),
-    /// As its bits.
+    /// The bits of the float.
     Float(u64),
     Bytes(Vec<u8>),
     NoRow,
 }
 
 impl Builder {
+    /// Starts a function with this name, and an open entry block.
     pub(super) fn new(name: String) -> Self {
         let function = Function { name, blocks: vec![Block::default()], types: Vec::new() };
         Self {
@@ -95,6 +96,7 @@ impl Builder {
         self.at.is_some()
     }
 
+    /// Creates a block without opening it.
     pub(super) fn block(&mut self) -> BlockId {
         self.steps += size::BLOCK_STEPS;
         self.function.blocks.push(Block::default());
@@ -108,6 +110,7 @@ impl Builder {
         block
     }
 
+    /// Adds a parameter to a block.
     pub(super) fn param(&mut self, block: BlockId, ty: Ty) -> Value {
         let value = self.value(ty);
         self.function.blocks[block.0 as usize].params.push(value);
@@ -124,6 +127,7 @@ impl Builder {
         self.at
     }
 
+    /// Ends the open block. Ignored if no block is open.
     pub(super) fn end(&mut self, end: Terminator) {
         if let Some(at) = self.at.take() {
             self.function.blocks[at.0 as usize].end = end;
@@ -146,6 +150,7 @@ impl Builder {
         self.branch_with(by, (yes, Vec::new()), (no, Vec::new()));
     }
 
+    /// Branches with arguments for the blocks. A known condition becomes a jump.
     pub(super) fn branch_with(&mut self, by: Value, yes: (BlockId, Vec<Value>), no: (BlockId, Vec<Value>)) {
         let jump = |(block, args)| Jump { block, args };
         match self.known_bool(by) {
@@ -169,6 +174,7 @@ impl Builder {
         self.push(Inst { result: None, op, line: self.line }, Ty::Bool);
     }
 
+    /// Appends an instruction to the open block, and records whether it may use scratch.
     fn push(&mut self, inst: Inst, ty: Ty) {
         self.scratch_used |= match &inst.op {
             Op::Column(..) | Op::CallGet(_) | Op::Native(..) => ty == Ty::Bytes,
@@ -205,6 +211,7 @@ impl Builder {
         self.scratch_used = true;
     }
 
+    /// Creates a value of this type.
     fn value(&mut self, ty: Ty) -> Value {
         self.function.types.push(ty);
         self.known.push(None);
@@ -217,6 +224,7 @@ impl Builder {
 
     // ---- constants ----
 
+    /// Returns the value of a constant, and creates it on first use.
     fn constant(&mut self, constant: Constant, ty: Ty) -> Value {
         if let Some(value) = self.constants.get(&constant) {
             return *value;
@@ -251,7 +259,7 @@ impl Builder {
         self.int(fault_code(fault))
     }
 
-    /// A placeholder value of a type.
+    /// Returns a placeholder value of a type.
     pub(super) fn zero(&mut self, ty: Ty) -> Value {
         match ty {
             Ty::Bool => self.bool(false),
@@ -262,6 +270,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_bool(&self, value: Value) -> Option<bool> {
         match &self.known[value.0 as usize] {
             Some(Constant::Bool(b)) => Some(*b),
@@ -269,6 +278,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_int(&self, value: Value) -> Option<i64> {
         match &self.known[value.0 as usize] {
             Some(Constant::Int(n)) => Some(*n),
@@ -276,6 +286,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_float(&self, value: Value) -> Option<f64> {
         match &self.known[value.0 as usize] {
             Some(Constant::Float(bits)) => Some(f64::from_bits(*bits)),
@@ -283,6 +294,7 @@ impl Builder {
         }
     }
 
+    /// Returns the constant that a value is, if known.
     pub(super) fn known_bytes(&self, value: Value) -> Option<&[u8]> {
         match &self.known[value.0 as usize] {
             Some(Constant::Bytes(bytes)) => Some(bytes),
@@ -292,6 +304,7 @@ impl Builder {
 
     // ---- booleans ----
 
+    /// Emits NOT, unless the operand is known.
     pub(super) fn not(&mut self, a: Value) -> Value {
         match self.known_bool(a) {
             Some(b) => self.bool(!b),
@@ -299,6 +312,7 @@ impl Builder {
         }
     }
 
+    /// Emits AND, unless an operand is known.
     pub(super) fn and(&mut self, a: Value, b: Value) -> Value {
         match (self.known_bool(a), self.known_bool(b)) {
             (Some(false), _) | (_, Some(true)) => a,
@@ -308,6 +322,7 @@ impl Builder {
         }
     }
 
+    /// Emits OR, unless an operand is known.
     pub(super) fn or(&mut self, a: Value, b: Value) -> Value {
         match (self.known_bool(a), self.known_bool(b)) {
             (Some(true), _) | (_, Some(false)) => a,
@@ -321,6 +336,7 @@ impl Builder {
         self.get(Op::BoolBinary(BoolOp::Xor, a, b), Ty::Bool)
     }
 
+    /// Emits a selection, unless the condition is known or both values are the same.
     pub(super) fn select(&mut self, by: Value, yes: Value, no: Value) -> Value {
         match self.known_bool(by) {
             Some(true) => yes,
@@ -335,6 +351,7 @@ impl Builder {
 
     // ---- numbers ----
 
+    /// Emits an integer operation. Folds constants and neutral operands.
     pub(super) fn int_binary(&mut self, op: IntOp, a: Value, b: Value) -> Value {
         if let (Some(a), Some(b)) = (self.known_int(a), self.known_int(b)) {
             let folded = match op {
@@ -362,6 +379,7 @@ impl Builder {
         self.get(Op::Overflows(op, signed, a, b), Ty::Bool)
     }
 
+    /// Emits a comparison of integers. Folds constants.
     pub(super) fn int_compare(&mut self, op: IntCmp, a: Value, b: Value) -> Value {
         if let (Some(a), Some(b)) = (self.known_int(a), self.known_int(b)) {
             return self.bool(match op {
@@ -376,6 +394,7 @@ impl Builder {
         self.get(Op::IntCompare(op, a, b), Ty::Bool)
     }
 
+    /// Emits a range test, unless the operand is known.
     pub(super) fn in_range(&mut self, a: Value, low: i64, high: i64) -> Value {
         match self.known_int(a) {
             Some(n) => self.bool((low..=high).contains(&n)),
@@ -383,6 +402,7 @@ impl Builder {
         }
     }
 
+    /// Emits a float operation. Leaves out factors and divisors of 1.
     pub(super) fn float_binary(&mut self, op: FloatOp, a: Value, b: Value) -> Value {
         let is_one = |value| self.known_float(value) == Some(1.0);
         match op {
@@ -397,6 +417,7 @@ impl Builder {
         self.get(Op::FloatUnary(op, a), Ty::Float)
     }
 
+    /// Emits a comparison of floats. Folds constants.
     pub(super) fn float_compare(&mut self, op: FloatCmp, a: Value, b: Value) -> Value {
         if let (Some(a), Some(b)) = (self.known_float(a), self.known_float(b)) {
             return self.bool(match op {
@@ -417,6 +438,7 @@ impl Builder {
         }
     }
 
+    /// Emits the test whether a row exists, unless it is known to be missing.
     pub(super) fn is_row(&mut self, row: Value) -> Value {
         match self.known[row.0 as usize] {
             Some(Constant::NoRow) => self.bool(false),

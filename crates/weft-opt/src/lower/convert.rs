@@ -13,15 +13,16 @@ use super::logic::{RaisedFault, Val};
 impl Body<'_, '_> {
     // ---- conversions ----
 
+    /// Lowers a CAST, with the fault of a value that does not fit the target type.
     pub(super) fn cast(&mut self, operand: &Expr, to: Type) -> Val {
         let from = operand.ty;
         let val = self.expr(operand);
         let a = val.value;
         let (value, fault) = match (from.repr(), to.repr()) {
-            (Repr::Bytes, Repr::Bytes) => (a, self.longer_than(a, to)),
+            (Repr::Bytes, Repr::Bytes) => (a, self.check_length(a, to)),
             (_, Repr::Bytes) => {
                 let text = self.text_of(a, from);
-                (text, self.longer_than(text, to))
+                (text, self.check_length(text, to))
             }
             (Repr::Int, Repr::Int) => (a, self.misfit(a, from, to)),
             (Repr::Bool, Repr::Int) => (self.b.get(Op::BoolToInt(a), Ty::Int), None),
@@ -61,6 +62,7 @@ impl Body<'_, '_> {
         }
     }
 
+    /// Emits the conversion of a text to an integer type, with the faults for other texts and for an overflow.
     fn text_to_int(&mut self, text: Value, to: Type) -> (Value, Option<RaisedFault>) {
         let signed = signedness(to);
         let is_number = self.b.get(Op::IsIntText(signed, text), Ty::Bool);
@@ -71,6 +73,7 @@ impl Body<'_, '_> {
         (value, self.b.first(bad, leaves))
     }
 
+    /// Emits the conversion of a text to F64, with the fault for other texts.
     fn text_to_float(&mut self, text: Value) -> (Value, Option<RaisedFault>) {
         let is_number = self.b.get(Op::IsFloatText(text), Ty::Bool);
         let is = self.b.not(is_number);
@@ -94,8 +97,8 @@ impl Body<'_, '_> {
         self.b.first(sign, leaves)
     }
 
-    /// The error if bytes are too long for a type with a length.
-    pub(super) fn longer_than(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
+    /// Emits a check that the bytes fit `ty`. Returns the TooLong fault, or None if `ty` has no maximum length.
+    pub(super) fn check_length(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
         if ty.repr() != Repr::Bytes {
             return None;
         }
@@ -105,9 +108,10 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::TooLong)
     }
 
-    /// The error of a value, or else that it is too long for its target.
-    pub(super) fn too_long(&mut self, value: Val, ty: Type) -> Option<RaisedFault> {
-        let own = self.longer_than(value.value, ty);
+    /// Emits a check that a value fits `ty`. Returns the value's own fault first, and otherwise TooLong; NULL fits
+    /// every type.
+    pub(super) fn first_fault_or_too_long(&mut self, value: Val, ty: Type) -> Option<RaisedFault> {
+        let own = self.check_length(value.value, ty);
         let own = match (own, value.null) {
             (Some(own), Some(null)) => {
                 let there = self.b.not(null);
@@ -120,6 +124,7 @@ impl Body<'_, '_> {
 
     // ---- functions ----
 
+    /// Lowers a function call, with its faults.
     pub(super) fn function(&mut self, function: Function, args: &[Expr], ty: Type) -> Val {
         if function == Function::Coalesce {
             return self.coalesce(args, ty);
@@ -156,6 +161,7 @@ impl Body<'_, '_> {
         weft_core::hash::mix(instance, u64::from(nth))
     }
 
+    /// Lowers a function of one argument. `ty` is the type of the argument.
     fn of_one(&mut self, function: Function, a: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         let float = |op| move |body: &mut Self| (body.b.float_unary(op, a), None);
         match function {
@@ -202,6 +208,7 @@ impl Body<'_, '_> {
         }
     }
 
+    /// Lowers a predicate of two arguments.
     fn of_two(&mut self, function: Function, a: Value, b: Value) -> Value {
         let op = match function {
             Function::StartsWith => Op::BytesCompare(BytesCmp::StartsWith, a, b),
@@ -219,12 +226,14 @@ impl Body<'_, '_> {
         self.b.get(op, Ty::Bool)
     }
 
+    /// Emits the conversion of nanoseconds to a float in larger units.
     fn in_units(&mut self, nanos: Value, per_unit: f64) -> Value {
         let nanos = self.b.get(Op::IntToFloat(Signed::Yes, nanos), Ty::Float);
         let per_unit = self.b.float(per_unit);
         self.b.float_binary(FloatOp::Div, nanos, per_unit)
     }
 
+    /// Lowers `least` and `greatest` of values of one type.
     fn extreme(&mut self, function: Function, values: &[Value], ty: Type) -> Value {
         let is_least = function == Function::Least;
         let mut best = values[0];
@@ -248,6 +257,7 @@ impl Body<'_, '_> {
         best
     }
 
+    /// Lowers `nullif`: the first value, or NULL if both are equal.
     fn null_if(&mut self, vals: &[Val], a: Value, b: Value, ty: Type) -> Val {
         let (_, fault) = self.b.strict(vals);
         let equal = self.compare(CompareOp::Eq, ty, a, b);
@@ -278,6 +288,7 @@ impl Body<'_, '_> {
         hash.unwrap_or_else(|| self.b.int(0))
     }
 
+    /// Emits `hash MOD n`, with a fault if `n` is less than 1.
     fn slot(&mut self, hash: Value, n: Value) -> (Value, Option<RaisedFault>) {
         let one = self.b.int(1);
         let is = self.b.int_compare(IntCmp::SLt, n, one);

@@ -16,7 +16,7 @@ use super::places;
 const CHEAP_OPS_MAX: usize = 4;
 
 impl<'n> Body<'_, 'n> {
-    /// An expression's value.
+    /// Lowers an expression. Returns its value, whether it is NULL, and its fault.
     pub(super) fn expr(&mut self, expr: &Expr) -> Val {
         if let Ok(value) = fold(expr, &self.scope.instance.params) {
             return self.constant(&value, expr.ty);
@@ -129,6 +129,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- the tuple and the state ----
 
+    /// Reads a column of the element: the bound expression, or the input at the bound place.
     pub(super) fn column(&mut self, column: usize) -> Val {
         if let Some(computed) = self.scope.computed(column) {
             return self.expr(computed);
@@ -164,6 +165,7 @@ impl<'n> Body<'_, 'n> {
         if is_changed { Op::Derived } else { Op::Input }
     }
 
+    /// Reads an input at a place of the handler's direction.
     fn read_place(&mut self, place: InputLocation, ty: Type, nullable: bool) -> Val {
         let direction = self.direction();
         let op = self.read_op(&place, direction);
@@ -176,6 +178,7 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault: None }
     }
 
+    /// Reads a variable. Without MERGE it takes the handler's lock first.
     fn var(&mut self, var: usize) -> Val {
         let (decl, id) = (&self.scope.element.vars[var], self.scope.vars[var]);
         if decl.merge.is_some() {
@@ -185,6 +188,7 @@ impl<'n> Body<'_, 'n> {
         Val::plain(self.b.get(Op::VarGet(id), Ty::of(decl.ty)))
     }
 
+    /// Returns the name of the fault that ON ERROR handles; an empty text outside of ON ERROR.
     fn fault_name(&mut self) -> Val {
         let Some(code) = self.fault else { return Val::plain(self.b.bytes(b"")) };
         let mut name = self.b.bytes(Fault::FunctionFailed.name().as_bytes());
@@ -263,7 +267,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// FALSE is less than TRUE.
+    /// Emits a comparison of BOOLs. FALSE is less than TRUE.
     fn compare_bools(&mut self, op: CompareOp, a: Value, b: Value) -> Value {
         match op {
             CompareOp::Eq => {
@@ -282,7 +286,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// If a condition tests a column for constant networks: the column, and the networks.
+    /// Returns the column and the networks if a condition tests a column for constant networks.
     fn networks<'e>(&self, expr: &'e Expr) -> Option<(&'e Expr, Vec<Vec<u8>>)> {
         match &expr.kind {
             ExprKind::Or(left, right) => {
@@ -303,6 +307,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
+    /// Lowers `IS NOT DISTINCT FROM`: equality, where NULL equals NULL.
     fn same_as(&mut self, left: &Expr, right: &Expr) -> Val {
         let ty = left.ty;
         let (left, right) = (self.expr(left), self.expr(right));
@@ -339,6 +344,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- lazy evaluation ----
 
+    /// Lowers AND or OR. Evaluates the right operand lazily, unless it is cheap.
     fn connective(&mut self, left: &Expr, right: &Expr, connective: Connective) -> Val {
         let left = self.expr(left);
         if self.is_cheap(right) {
@@ -367,6 +373,7 @@ impl<'n> Body<'_, 'n> {
         )
     }
 
+    /// Emits AND or OR of two evaluated operands.
     fn connect(&mut self, left: Val, right: Val, connective: Connective) -> Val {
         match connective {
             Connective::And => self.b.logical_and(left, right),
@@ -374,7 +381,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// One of two values; only the chosen one is computed.
+    /// Emits a choice between two values, of which only the chosen one is computed.
     pub(super) fn choose(
         &mut self,
         by: Value,
@@ -402,8 +409,8 @@ impl<'n> Body<'_, 'n> {
         self.b.meet(&[(yes_end, yes), (no_end, no)], Ty::of(ty))
     }
 
-    /// An arm is evaluated only if no earlier one was taken. Without recursion, whatever the number of arms: all arms
-    /// join in one block.
+    /// Lowers CASE. An arm is evaluated only if no earlier one was taken. Without recursion, whatever the number of
+    /// arms: all arms join in one block.
     fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
         let operand = operand.map(|operand| (self.expr(operand), operand.ty));
         let mut branches = Branches::default();
@@ -438,7 +445,7 @@ impl<'n> Body<'_, 'n> {
         Val { fault: self.b.first(of_all, taken.fault), ..taken }
     }
 
-    /// The first argument that is not NULL. Without recursion, as [`Body::case`].
+    /// Lowers `coalesce`: the first argument that is not NULL. Without recursion, as [`Body::case`].
     pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
         let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
         // After the last costly argument, all are computed, needed or not.
@@ -478,7 +485,7 @@ impl<'n> Body<'_, 'n> {
         self.join_at_end(branches, rest, ty)
     }
 
-    /// If a flag has this value, takes the branch of a value; else continues without it.
+    /// Emits a fork: if a flag has this value, takes the branch of a value; else continues without it.
     fn fork(
         &mut self,
         (by, holds): (Value, bool),

@@ -106,7 +106,7 @@ impl Body<'_, '_> {
         Val { value, null: None, fault: self.b.first(too_many, fault) }
     }
 
-    /// A member of the element.
+    /// Reads a member of the current list element. NULL outside of a list expression.
     pub(super) fn member(&mut self, member: usize, ty: Type, nullable: bool) -> Val {
         let Some(Item { list, cells }) = self.item else { return self.absent(ty) };
         let offset = self.b.int((member * CELL_BYTES) as i64);

@@ -48,7 +48,8 @@ pub(super) struct Touches {
 }
 
 impl Touches {
-    /// Of a handler and the ON ERROR that may follow it. `table` and `var` map to items that need a lock.
+    /// Collects the locked items of a handler and the ON ERROR that may follow it. `table` and `var` map to items
+    /// that need a lock.
     pub(super) fn of(
         handlers: &[&Handler],
         n_keys: &dyn Fn(TableRef) -> usize,
@@ -139,6 +140,7 @@ pub(super) fn plan<R: Ord>(
     (locks, realisations)
 }
 
+/// Returns the locks of a handler: none, one stripe, or whole tables in the order of `rank`.
 fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
     let mut tables: Vec<TableId> = tables(&handler.held).collect();
     tables.sort_by_key(|table| rank(*table));
@@ -150,6 +152,7 @@ fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
     }
 }
 
+/// Returns the tables among the locked items.
 fn tables(held: &BTreeSet<LockedItem>) -> impl Iterator<Item = TableId> {
     held.iter().filter_map(|held| match held {
         LockedItem::Table(table) => Some(*table),

@@ -44,7 +44,7 @@ impl Builder {
         }
     }
 
-    /// A flag, unless another is set.
+    /// Emits `flag AND NOT off`.
     pub(super) fn unless(&mut self, flag: Value, off: Option<Value>) -> Value {
         match off {
             None => flag,
@@ -69,7 +69,7 @@ impl Builder {
         Some(RaisedFault { is, code })
     }
 
-    /// The first error of two.
+    /// Emits the first fault of two.
     pub(super) fn first(&mut self, a: Option<RaisedFault>, b: Option<RaisedFault>) -> Option<RaisedFault> {
         match (a, b) {
             (Some(a), Some(b)) => {
@@ -145,6 +145,7 @@ impl Builder {
         self.absorb(a, b, value, Self::is_surely_true)
     }
 
+    /// Combines two values by AND or OR. NULL and faults do not count if one operand decides the result alone.
     fn absorb(&mut self, a: Val, b: Val, value: Value, decides: fn(&mut Self, Val) -> Value) -> Val {
         let (null, fault) = self.strict(&[a, b]);
         if null.is_none() && fault.is_none() {

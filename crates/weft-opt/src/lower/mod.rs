@@ -141,6 +141,7 @@ pub fn lower_for_cut_frames(
     Ok((lower_chain(lowering(&network.chains[chain].name), chain)?, condition))
 }
 
+/// Lowers a chain: declares all state, plans the locks, and lowers each element and the parsers of frames.
 fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram, Vec<Diagnostic>> {
     let network = lowering.network;
     let chain_decl = &network.chains[chain];
@@ -181,7 +182,7 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         lowering.frames(ports, &stages, chain_decl.span);
     }
     for (at, instance) in chain_decl.instances.iter().enumerate() {
-        lowering.keep_budget(at, instance.span);
+        lowering.check_budget(at, instance.span);
     }
     lowering.finish(chain_decl.span)
 }
@@ -203,6 +204,7 @@ pub fn lower_when(
     condition_of(network, chain, |name| Lowering::new(network, *options, sources, name))
 }
 
+/// Lowers the WHEN of a chain as a program of its own. None if the chain has none.
 fn condition_of<'n>(
     network: &'n Network,
     chain: usize,
@@ -432,6 +434,7 @@ struct Locks {
 }
 
 impl Locks {
+    /// Sets the lock of a handler of this kind.
     fn set(&mut self, kind: HandlerKind, lock: Lock) {
         match kind {
             HandlerKind::Open => self.open = lock,
@@ -446,6 +449,7 @@ impl Locks {
 }
 
 impl<'n> Lowering<'n> {
+    /// Starts the program of a chain or condition, with this name.
     fn new(network: &'n Network, options: LowerOptions, sources: Option<&'n SourceMap>, name: &str) -> Self {
         let program = ChainProgram { name: name.to_owned(), ..ChainProgram::default() };
         let (shared, diagnostics) = (BTreeMap::new(), Vec::new());
@@ -484,6 +488,7 @@ impl<'n> Lowering<'n> {
         self.sources.map_or(0, |sources| sources.file(span.file).position(span.start).line)
     }
 
+    /// Returns the declaration of a table that an element uses.
     fn table_decl(&self, scope: &Scope<'n>, table: TableRef) -> &'n hir::Table {
         match table {
             TableRef::Own(index) => &scope.element.tables[index],
@@ -491,6 +496,7 @@ impl<'n> Lowering<'n> {
         }
     }
 
+    /// Returns the id of a table that an element uses.
     fn table_id(&self, scope: &Scope<'n>, table: TableRef) -> TableId {
         match table {
             TableRef::Own(index) => scope.tables[index],
@@ -500,6 +506,7 @@ impl<'n> Lowering<'n> {
 
     // ---- declarations ----
 
+    /// Declares the tables, variables, call cells and sinks of a stage. Tables of other stages are filled in later.
     fn declare(&mut self, chain: usize, at: usize) -> Scope<'n> {
         let instance = &self.network.chains[chain].instances[at];
         let element = &self.network.elements[instance.element];
@@ -526,6 +533,7 @@ impl<'n> Lowering<'n> {
         scope
     }
 
+    /// Declares the shared tables that an element uses, unless they are declared already.
     fn declare_shared(&mut self, element: &'n hir::Element) {
         for handler in element.handlers.iter() {
             let effects = &handler.effects;
@@ -541,6 +549,7 @@ impl<'n> Lowering<'n> {
         }
     }
 
+    /// Declares a table with its limits and initial rows.
     fn table(
         &mut self,
         table: &hir::Table,
@@ -585,6 +594,7 @@ impl<'n> Lowering<'n> {
         TableId(self.program.tables.len() as u16 - 1)
     }
 
+    /// Reports a table whose rows or keys are too wide.
     fn check_row(&mut self, spec: &TableSpec, span: Span) {
         let key_bytes: u64 = spec.key.iter().map(|c| u64::from(c.ty.bytes_max().unwrap_or(0))).sum();
         if spec.row_bytes() > ROW_BYTES_MAX as u64 || key_bytes > KEY_BYTES_MAX as u64 {
@@ -597,6 +607,7 @@ impl<'n> Lowering<'n> {
         }
     }
 
+    /// Declares a variable with its start value.
     fn var(&mut self, var: &hir::Var, instance: &hir::Instance) -> VarId {
         let start = var.start.as_ref().and_then(|e| fold(e, &instance.params).ok());
         let merge = var.merge.map(|merge| match merge {
@@ -616,6 +627,7 @@ impl<'n> Lowering<'n> {
         VarId(id as u16)
     }
 
+    /// Declares a cell in the call's row, after the previous cells.
     fn call_cell(&mut self, cell: &hir::CallCell, instance: &hir::Instance) -> CallId {
         let word = self.program.call.last().map_or(0, |last| last.word as usize + cell_words(last.ty));
         self.program.call.push(CallCell {
@@ -627,6 +639,7 @@ impl<'n> Lowering<'n> {
         CallId(self.program.call.len() as u16 - 1)
     }
 
+    /// Declares a sink with its target and format.
     fn sink(
         &mut self,
         element: &hir::Element,
@@ -664,6 +677,8 @@ impl<'n> Lowering<'n> {
 
     // ---- locks ----
 
+    /// Plans the locks of all handlers together, so that they take tables in the same order. A single worker needs
+    /// none.
     fn plan_locks(&mut self, scopes: &[Scope<'n>]) -> Vec<Locks> {
         let mut plans = vec![Locks::default(); scopes.len()];
         let (mut owners, mut touches) = (Vec::new(), Vec::new());
@@ -689,6 +704,7 @@ impl<'n> Lowering<'n> {
         plans
     }
 
+    /// Collects the state that a handler and its ON ERROR access under locks.
     fn touches(&self, scope: &Scope<'n>, handler: &hir::Handler) -> Touches {
         let needs_lock = |table: TableRef| {
             let id = self.table_id(scope, table);
@@ -764,7 +780,7 @@ impl<'n> Lowering<'n> {
     }
 
     /// Reports a segment that is too long for a backend to compile as one function.
-    fn keep_size(&mut self, span: Span) {
+    fn check_segment_size(&mut self, span: Span) {
         let events = [Event::Open, Event::OpenRequest, Event::Response, Event::Close];
         let of_event = |event: &Event| size::segment_steps(&self.program, *event);
         if let Some(event) = events.iter().find(|event| of_event(event) > SEGMENT_STEPS_MAX) {
@@ -866,7 +882,7 @@ impl<'n> Lowering<'n> {
     }
 
     /// Reports an element that could block all other calls of a worker.
-    fn keep_budget(&mut self, element: usize, span: Span) {
+    fn check_budget(&mut self, element: usize, span: Span) {
         let element = &self.program.elements[element];
         let ops = handler_ops(&element.handlers).named();
         let Some((handler, n)) = ops.into_iter().find(|(_, n)| *n > HANDLER_OPS_MAX) else { return };
@@ -877,7 +893,7 @@ impl<'n> Lowering<'n> {
         self.report(diagnostic);
     }
 
-    /// The chain, if it is within the limits.
+    /// Returns the chain if it is within the limits.
     fn finish(mut self, span: Span) -> Result<ChainProgram, Vec<Diagnostic>> {
         let program = &self.program;
         let lists = [
@@ -898,7 +914,7 @@ impl<'n> Lowering<'n> {
             self.diagnostics.push(Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(span, "too large"));
         }
         if self.diagnostics.is_empty() {
-            self.keep_size(span);
+            self.check_segment_size(span);
         }
         if !self.diagnostics.is_empty() {
             return Err(self.diagnostics);
@@ -913,6 +929,7 @@ impl<'n> Lowering<'n> {
     }
 }
 
+/// Returns the diagnostic for a handler or chain with too many steps.
 fn too_long(what: &str, span: Span) -> Diagnostic {
     let message = format!("{what} takes more than {SEGMENT_STEPS_MAX} steps once it is compiled");
     Diagnostic::error(code::CHAIN_TOO_LARGE, message)

@@ -1,4 +1,4 @@
-//! Diagnostics for a field that a chain sets and cannot set: where, what else uses it by another name, and which name
+//! Reports a field that a chain sets and cannot set: where, what else uses it by another name, and which name
 //! works.
 
 use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
@@ -12,7 +12,7 @@ use super::{places, wire};
 /// An element of a chain, and its instance in it.
 pub(super) type Stage<'n> = (&'n hir::Element, &'n hir::Instance);
 
-/// The diagnostic: why frames cannot be read and written as the chain wants.
+/// Returns the diagnostic for frames that cannot be read and written as the chain wants.
 pub(super) fn refusal(
     network: &Network,
     program: &ChainProgram,

@@ -11,7 +11,7 @@ use super::body::Body;
 use super::logic::Val;
 
 impl Body<'_, '_> {
-    /// The result of a function: NULL if an argument is, else its value.
+    /// Lowers a call of a native function: NULL if an argument is, else its value.
     pub(super) fn native(&mut self, function: NativeRef, site: u32, args: &[Expr], ty: Type) -> Val {
         let decl = self.native_decl(function, site, args);
         let info = decl.native.info();
@@ -42,7 +42,7 @@ impl Body<'_, '_> {
         Val { null: self.b.either(result.null, Some(own)), ..result }
     }
 
-    /// The declaration of a function, with what is known statically of its call.
+    /// Returns the declaration of a function, with what is known statically of its call.
     fn native_decl(&self, function: NativeRef, site: u32, args: &[Expr]) -> NativeDecl {
         let params = &self.scope.instance.params;
         let declared = match function {

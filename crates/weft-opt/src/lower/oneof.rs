@@ -29,7 +29,7 @@ pub(super) struct Member {
 }
 
 impl Displaced {
-    /// For the fields that the elements of a chain read or write.
+    /// Finds the displaced members for the fields that the elements of a chain read or write.
     ///
     /// # Errors
     /// Two fields displace each other in the messages of one method of the chain and not in those of another: no
@@ -76,7 +76,7 @@ impl Displaced {
 /// A part of a message that handlers use: its place, its type, and whether it may be NULL.
 type TouchedField = (Direction, InputLocation, Type, bool);
 
-/// The parts of messages that the handlers of a chain use, and the fields that they set.
+/// Collects the parts of messages that the handlers of a chain use, and the fields that they set.
 fn fields(network: &Network, chain: &hir::Chain) -> (Vec<TouchedField>, BTreeSet<Field>) {
     let (mut touched, mut written): (Vec<TouchedField>, _) = (Vec::new(), BTreeSet::new());
     for instance in &chain.instances {

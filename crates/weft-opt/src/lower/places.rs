@@ -1,4 +1,4 @@
-//! The places of values: inputs of both directions, and names of answers and replies.
+//! Registers the locations of values: inputs of both directions, and names of answers and replies.
 
 use weft_core::Type;
 use weft_core::list::EntryKey;
@@ -7,7 +7,7 @@ use weft_ir::program::{AnswerName, ChainProgram, Input, InputLocation, ListLocat
 use weft_lang::hir::{self, ColumnLocation, Direction};
 use weft_lang::types;
 
-/// The input of this place, created on first use: elements that use the same place share it.
+/// Returns the input of this place, which is created on first use: elements that use the same place share it.
 pub(super) fn input(
     program: &mut ChainProgram,
     direction: Direction,
@@ -43,6 +43,7 @@ pub(super) fn reply(program: &mut ChainProgram, path: &[String], ty: Type) -> Na
     index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty })
 }
 
+/// Returns the index of an item in the list, and appends it if it is new.
 fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
     let index = list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
@@ -51,7 +52,7 @@ fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
     NameId(index as u16)
 }
 
-/// The place of a column.
+/// Returns the input location of a column.
 pub(super) fn bound(place: &ColumnLocation) -> InputLocation {
     match place {
         ColumnLocation::Body(path) => InputLocation::Body(path.clone()),
@@ -69,8 +70,8 @@ pub(super) fn bound(place: &ColumnLocation) -> InputLocation {
     }
 }
 
-/// The place of a value of the engine, by its name in the program. The payload is the message itself: a place that all
-/// fields share, so a write of a field counts as a change of it.
+/// Returns the place of a value of the engine, by its name in the program. The payload is the message itself: a place
+/// that all fields share, so a write of a field counts as a change of it.
 pub(super) fn meta(meta: hir::Meta) -> InputLocation {
     InputLocation::Meta(match meta {
         hir::Meta::Payload => return InputLocation::Body(Vec::new()),
@@ -96,7 +97,7 @@ pub(super) fn meta(meta: hir::Meta) -> InputLocation {
     })
 }
 
-/// The name for people.
+/// Formats a location for messages.
 fn name(place: &InputLocation) -> String {
     match place {
         InputLocation::Body(path) if path.is_empty() => "payload".to_owned(),

@@ -65,12 +65,14 @@ pub fn queue_too_long(queue: &hir::Queue) -> Vec<TooLong> {
     all
 }
 
+/// Returns the fault of a handler or expression that needs more than [`STEPS_MAX`] steps, and otherwise None.
 fn too_long(handler: &Handler, span: Span) -> Option<TooLong> {
     let is_all = handler.types.len() <= VALUES_MAX;
     let steps = if is_all { n_steps(&handler.body) } else { handler.types.len() };
     (steps > STEPS_MAX).then_some(TooLong { span, steps, is_all })
 }
 
+/// Counts steps, nested ones included.
 fn n_steps(steps: &[Step]) -> usize {
     let inside = steps.iter().map(|step| match step {
         Step::If { then, otherwise, .. } => n_steps(then) + n_steps(otherwise),
@@ -79,6 +81,7 @@ fn n_steps(steps: &[Step]) -> usize {
     steps.len() + inside.sum::<usize>()
 }
 
+/// Lowers a level of a queue: its partitions, order, limit and handlers. Appends the fields that it reads.
 fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) -> Level {
     let mut handlers = Handlers::default();
     if let Some((_, key)) = &level.partitions {
@@ -125,6 +128,7 @@ fn order_bits(level: &QueueLevel, handlers: &Handlers) -> Option<u8> {
     if sets || level.least.is_some() { level.rank_bits } else { Some(0) }
 }
 
+/// Whether a step writes a slot.
 fn stores(steps: &[Step], slot: Slot) -> bool {
     steps.iter().any(|step| match step {
         Step::Store(known, _) => *known == slot,
@@ -133,6 +137,7 @@ fn stores(steps: &[Step], slot: Slot) -> bool {
     })
 }
 
+/// Declares a variable of a queue.
 fn var(var: &QueueVar) -> VarDecl {
     let start = match var.start {
         Literal::Bool(b) => u64::from(b),
@@ -142,6 +147,7 @@ fn var(var: &QueueVar) -> VarDecl {
     VarDecl { name: var.name.clone(), ty: ty(var.ty), bits: var.bits, signed: var.range.0 < 0, start }
 }
 
+/// Returns the IR type of a queue type: units are integers.
 fn ty(ty: QueueType) -> Ty {
     match ty {
         QueueType::Bool => Ty::Bool,
@@ -150,6 +156,7 @@ fn ty(ty: QueueType) -> Ty {
     }
 }
 
+/// Lowers a limit and its overflow rule.
 fn limit(limit: &hir::QueueLimit) -> Limit {
     let overflow = match limit.overflow {
         QueueOverflow::Arriving => Overflow::Arriving,
@@ -180,6 +187,7 @@ struct Lowering<'l> {
 }
 
 impl<'l> Lowering<'l> {
+    /// Starts a handler or expression of a level.
     fn new(level: &'l QueueLevel, headers: &'l [&'l str], fields: &'l mut Vec<Field>) -> Self {
         Self {
             level,
@@ -192,6 +200,7 @@ impl<'l> Lowering<'l> {
         }
     }
 
+    /// Lowers an expression as a handler that returns its value.
     fn give(mut self, expr: &QueueExpr) -> Handler {
         let value = self.expr(expr);
         self.steps.push(Step::Give(value));
@@ -203,6 +212,7 @@ impl<'l> Lowering<'l> {
         self.done()
     }
 
+    /// Removes unused steps, and returns the handler.
     fn done(mut self) -> Handler {
         let mut used = vec![false; self.types.len()];
         drop_unused(&mut self.steps, &mut used);
@@ -211,6 +221,7 @@ impl<'l> Lowering<'l> {
 
     // ---- statements --------------------------------------------------------------------------------------------
 
+    /// Lowers statements, up to a verdict.
     fn stmts(&mut self, stmts: &[QueueStmt]) {
         for stmt in stmts {
             // A constant condition may have ended it.
@@ -235,6 +246,7 @@ impl<'l> Lowering<'l> {
         }
     }
 
+    /// Lowers the arms of an IF. A constant condition selects its arm.
     fn arms(&mut self, arms: &[(QueueExpr, Vec<QueueStmt>)], otherwise: &[QueueStmt]) {
         let Some(((condition, body), rest)) = arms.split_first() else { return self.stmts(otherwise) };
         let by = self.expr(condition);
@@ -246,6 +258,7 @@ impl<'l> Lowering<'l> {
         self.branch(by, then, otherwise);
     }
 
+    /// Appends an IF, and forgets loaded values that its blocks may have written.
     fn branch(&mut self, by: Value, then: Vec<Step>, otherwise: Vec<Step>) {
         // Values that the block may have written are unknown after it.
         let written =
@@ -263,6 +276,7 @@ impl<'l> Lowering<'l> {
         core::mem::replace(&mut self.steps, outside)
     }
 
+    /// Appends the step that ends the handler. MARK changes the packet's ECN field first.
     fn verdict(&mut self, verdict: &QueueVerdict, line: u32) {
         let end = |verdict| Step::End(verdict, line);
         let last = match verdict {
@@ -298,13 +312,14 @@ impl<'l> Lowering<'l> {
         self.steps.push(last);
     }
 
+    /// Appends a store. Later loads of the slot reuse the value.
     fn store(&mut self, slot: Slot, value: Value) {
         self.known.retain(|(op, _)| *op != Op::Load(slot));
         self.known.push((Op::Load(slot), value));
         self.steps.push(Step::Store(slot, value));
     }
 
-    /// A value clamped to a range.
+    /// Emits a clamp of a value to a range.
     fn within(&mut self, value: Value, range: Option<(i64, i64)>) -> Value {
         let Some((low, high)) = range else { return value };
         let mut value = value;
@@ -319,7 +334,7 @@ impl<'l> Lowering<'l> {
         value
     }
 
-    /// The slot of a place, and the range of its values.
+    /// Returns the slot of a place, and the range of its values.
     fn slot(&mut self, place: &Operand) -> (Slot, Option<(i64, i64)>) {
         let of = |of_partition| if of_partition { Scope::Partition } else { Scope::Node };
         let whole =
@@ -382,6 +397,7 @@ impl<'l> Lowering<'l> {
         self.emit(Op::Int(n))
     }
 
+    /// Lowers an expression. Returns its value.
     fn expr(&mut self, expr: &QueueExpr) -> Value {
         let op = match &expr.kind {
             Kind::Literal(Literal::Bool(b)) => Op::Bool(*b),
@@ -435,6 +451,7 @@ impl<'l> Lowering<'l> {
         open.into_iter().rfold(last, |value, (when, then)| self.emit(Op::Select(when, then, value)))
     }
 
+    /// Lowers an operation on one operand.
     fn unary(&mut self, op: U, operand: &QueueExpr) -> Value {
         let is_float = operand.ty == QueueType::Float;
         let a = self.expr(operand);
@@ -464,7 +481,7 @@ impl<'l> Lowering<'l> {
         self.emit(op)
     }
 
-    /// A draw: the word of the event; for further call sites, a hash of it with their number.
+    /// Emits a draw: the word of the event; for further call sites, a hash of it with their number.
     fn rand(&mut self, nth: u32) -> Value {
         let one = self.int(1);
         self.store(Slot::new(Scope::Event, word::DRAWN), one);
@@ -480,6 +497,7 @@ impl<'l> Lowering<'l> {
         self.emit(Op::FloatBinary(FloatOp::Mul, bits, scale))
     }
 
+    /// Returns the value of a slot, loaded on first use.
     fn load(&mut self, slot: Slot, ty: Ty) -> Value {
         if let Some((_, value)) = self.known.iter().find(|(op, _)| *op == Op::Load(slot)) {
             return *value;
@@ -487,7 +505,7 @@ impl<'l> Lowering<'l> {
         self.define(Op::Load(slot), ty)
     }
 
-    /// The value of an operation: folded if its operands are constant, or reused.
+    /// Emits an operation and returns its value: folded if its operands are constant, or reused.
     fn emit(&mut self, op: Op) -> Value {
         if let Op::Load(slot) = op {
             return self.load(slot, Ty::Int);
@@ -518,6 +536,7 @@ impl<'l> Lowering<'l> {
         }
     }
 
+    /// Appends a step that computes a value, and remembers it.
     fn define(&mut self, op: Op, ty: Ty) -> Value {
         let value = Value(self.types.len() as u16);
         self.types.push(ty);
@@ -532,6 +551,7 @@ impl<'l> Lowering<'l> {
         self.known.iter().find(|(op, known)| *known == value && is_constant(op)).map(|(op, _)| *op)
     }
 
+    /// Returns the type of an operation's result.
     fn type_of(&self, op: &Op) -> Ty {
         match *op {
             Op::Int(_) | Op::Load(_) | Op::IntBinary(..) | Op::FloatToInt(_) => Ty::Int,
@@ -545,6 +565,7 @@ impl<'l> Lowering<'l> {
     }
 }
 
+/// Returns the operation for a binary operator on integers or floats.
 fn binary(op: B, a: Value, b: Value, is_float: bool) -> Op {
     let int = |op| Op::IntBinary(op, a, b);
     let either = |whole: IntOp, float: FloatOp| match is_float {

@@ -40,6 +40,7 @@ pub(super) struct Roots {
 }
 
 impl<'n> Body<'_, 'n> {
+    /// Lowers PUSH: fixed field values go into the header template, and others are computed for each frame.
     pub(super) fn push_headers(&mut self, pushed: &'n [Pushed], span: Span) {
         let pushed = self.without_link(pushed);
         let mut headers = Vec::new();
@@ -95,6 +96,7 @@ impl<'n> Body<'_, 'n> {
         &pushed[begins.unwrap_or(pushed.len())..]
     }
 
+    /// Lowers POP, with a fault if the layer is missing.
     pub(super) fn pop(&mut self, layer: &LayerRef, how: PopHow, span: Span) {
         let (layer, how) = match how {
             PopHow::To => (layer.clone(), Pop::To),
@@ -127,7 +129,7 @@ impl<'n> Body<'_, 'n> {
         places::input(program, Direction::Request, InputLocation::Layer(layer), ty, true, false)
     }
 
-    /// The checksums of a layer and after it that cover addresses before it.
+    /// Finds the checksums of a layer and after it that cover addresses before it.
     fn pseudo_of(&mut self, layer: &LayerRef, span: Span) -> Pseudo {
         let protocols = &self.lowering.network.protocols;
         let sums = pseudo_sums(protocols, &layer.protocols);
@@ -154,6 +156,7 @@ impl<'n> Body<'_, 'n> {
         pseudo
     }
 
+    /// Reports a checksum that cannot be corrected when POP removes the addresses that it covers.
     fn refuse_sum(&mut self, protocol: ProtocolId, span: Span) {
         let message = format!(
             "the checksum of `{}` covers addresses that are taken off, and has no fixed place in its header",
@@ -195,6 +198,7 @@ impl<'n> Body<'_, 'n> {
         self.path.front.clone().unwrap_or_else(|| self.lowering.roots.inside.clone())
     }
 
+    /// Emits a header change. Equal changes share one declaration.
     fn reshape(&mut self, decl: HeaderChangeDecl, values: Vec<Value>) {
         let all = &mut self.lowering.program.header_changes;
         let at = all.iter().position(|known| *known == decl).unwrap_or_else(|| {
@@ -259,7 +263,7 @@ impl<'n> Body<'_, 'n> {
         self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].ty
     }
 
-    /// A value per frame, of the size of its field.
+    /// Lowers a value per frame, of the size of its field.
     fn pushed_value(&mut self, protocol: ProtocolId, field: FieldId, expr: &'n Expr) -> Value {
         let value = self.checked(expr).value;
         let of = &self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)];
@@ -274,7 +278,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- headers ----
 
-    /// The headers to push in front of frames that begin with any of these.
+    /// Builds the headers to push in front of frames that begin with any of these.
     fn stacks(
         &mut self,
         headers: &[Header],
@@ -313,7 +317,7 @@ impl<'n> Body<'_, 'n> {
         Some(stacks)
     }
 
-    /// The headers to insert after the first header of the frame.
+    /// Returns the headers to insert after the first header of the frame.
     fn headers_after_first(
         &mut self,
         first: &Pushed,
@@ -411,7 +415,7 @@ impl<'n> Body<'_, 'n> {
         None
     }
 
-    /// How the lower header changes when one is removed.
+    /// Returns the change of the lower header when one is removed.
     fn unlink(&mut self, layer: &LayerRef, span: Span) -> Option<Relink> {
         let protocols = &self.lowering.network.protocols;
         let found = match layer.protocols[..] {
@@ -452,6 +456,7 @@ impl<'n> Body<'_, 'n> {
         format!("{}.{}", of.name, of.fields[usize::from(field.0)].name)
     }
 
+    /// Reports headers that cannot be pushed, with a hint for each cause.
     fn refuse(&mut self, error: &StackError, carried: Option<ProtocolId>, span: Span) {
         let (message, help) = match error {
             StackError::Build(BuildError::NotBehind(lower, upper)) => (
@@ -497,7 +502,7 @@ impl<'n> Body<'_, 'n> {
     }
 }
 
-/// The inputs that elements read after one decapsulation, then those after two, and so on.
+/// Returns the inputs that elements read after one decapsulation, then those after two, and so on.
 pub(super) fn inputs_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
         InputLocation::Layer(layer) => layer.level > 0,
@@ -528,7 +533,7 @@ fn is_same(a: &Stack, b: &Stack) -> bool {
     plain(a) == plain(b)
 }
 
-/// Two different stacks for frames that may begin with the same bits.
+/// Finds two different stacks for frames that may begin with the same bits.
 fn ambiguous_stacks(stacks: &[Stack]) -> Option<(usize, usize)> {
     let first = |stack: &Stack, bits: u8| stack.begins.map(|(n, value)| value >> (n - bits.min(n)));
     let differ = |a: &Stack, b: &Stack| match (a.begins, b.begins) {
@@ -560,6 +565,7 @@ impl Lowering<'_> {
         }
     }
 
+    /// Lists the names of protocols for a message.
     pub(super) fn protocol_names(&self, ids: &[ProtocolId]) -> String {
         let names: Vec<String> =
             ids.iter().map(|id| format!("`{}`", self.network.protocols[usize::from(id.0)].name)).collect();

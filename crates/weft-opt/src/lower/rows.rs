@@ -70,6 +70,7 @@ impl Body<'_, '_> {
         self.bind(row_id, bound);
     }
 
+    /// Reads a column of a row. With `missing`, the column is NULL if the row is missing.
     pub(super) fn load_column(
         &mut self,
         table: TableRef,
@@ -86,7 +87,7 @@ impl Body<'_, '_> {
         Val { value, null, fault: None }
     }
 
-    /// A lookup within an expression: whether there is a row, and the error of key and condition.
+    /// Lowers a lookup within an expression. Returns whether there is a row, and the error of key and condition.
     ///
     /// It has no branches: the missing row has columns, too, all zero.
     fn look(&mut self, find: &Find) -> (Value, Option<RaisedFault>) {
@@ -104,6 +105,7 @@ impl Body<'_, '_> {
         (self.b.and(there, holds), fault)
     }
 
+    /// Lowers a lookup by key: the value, or NULL without a row.
     pub(super) fn lookup(&mut self, find: &Find, value: &Expr) -> Val {
         let (found, fault) = self.look(find);
         let value = self.expr(value);
@@ -135,6 +137,7 @@ impl Body<'_, '_> {
         no
     }
 
+    /// Lowers one join of a query. Control goes to `no` if an inner join finds no row.
     fn join(&mut self, join: &Join, no: BlockId) {
         self.set_line(join.span);
         let row = match &join.first {
@@ -160,7 +163,7 @@ impl Body<'_, '_> {
         self.check_scratch();
     }
 
-    /// The first matching row.
+    /// Emits JOIN FIRST: returns the first matching row.
     fn first(&mut self, join: &Join, spec: &MatchSpec) -> Value {
         let keys: Vec<Val> = join.key.iter().map(|key| self.expr(key)).collect();
         let (_, fault) = self.b.strict(&keys);
@@ -177,7 +180,7 @@ impl Body<'_, '_> {
         self.b.get(Op::Match(table, MatchId(known as u16), keys), Ty::Row)
     }
 
-    /// Without a row, or with one that fails the condition, the columns are NULL.
+    /// Lowers a LEFT JOIN. Without a row, or with one that fails the condition, the columns are NULL.
     fn left_join(&mut self, join: &Join, table: TableId, row: Value) {
         self.touch_read(table, row);
         let Some(condition) = &join.condition else {
@@ -295,7 +298,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The initial state of an aggregate.
+    /// Returns the initial state of an aggregate.
     fn aggregate_start(&mut self, aggregate: &Aggregate, ty: Type) -> Vec<Value> {
         let (no, zero) = (self.b.bool(false), self.b.int(0));
         match aggregate {
@@ -333,6 +336,7 @@ impl Body<'_, '_> {
         state.into_iter().chain([is, code]).collect()
     }
 
+    /// Updates the state of an aggregate by one row, if `counts` is true.
     fn take_row(
         &mut self,
         aggregate: &Aggregate,
@@ -420,6 +424,7 @@ impl Body<'_, '_> {
         self.b.or(less, before_nan)
     }
 
+    /// Emits the addition to a sum, with the fault of an integer overflow.
     fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         if Ty::of(ty) == Ty::Float {
             return (self.b.float_binary(FloatOp::Add, sum, value), None);
@@ -427,6 +432,7 @@ impl Body<'_, '_> {
         self.int_arith(ArithOp::Add, sum, value, ty)
     }
 
+    /// Emits the conversion of a number to a float.
     fn as_float(&mut self, value: Value, ty: Type) -> Value {
         match Ty::of(ty) {
             Ty::Float => value,
@@ -445,7 +451,7 @@ impl Body<'_, '_> {
         let columns = decl.columns.iter().take(decl.n_keys);
         let mut too_long = None;
         for (part, column) in parts.iter().zip(columns) {
-            let longer = self.longer_than(part.value, column.ty);
+            let longer = self.check_length(part.value, column.ty);
             too_long = self.b.first(too_long, longer);
         }
         let full = self.b.fault(Fault::TableFull);

@@ -1,4 +1,4 @@
-//! Lowers statements.
+//! Lowers the statements of handlers.
 
 use weft_core::Type;
 use weft_core::abi::Fault;
@@ -116,7 +116,9 @@ impl<'n> Body<'_, 'n> {
     /// Fails on the error of a value, or if it does not fit.
     pub(super) fn check_for(&mut self, target: &AssignTarget, value: Val) {
         let fault = match target {
-            AssignTarget::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
+            AssignTarget::Call(cell) => {
+                self.first_fault_or_too_long(value, self.scope.element.call[*cell].ty)
+            }
             _ => value.fault,
         };
         self.fail_if(fault);
@@ -206,10 +208,10 @@ impl<'n> Body<'_, 'n> {
 
     // ---- control ----
 
-    /// Without recursion, whatever the number of arms: all arms join in one block.
+    /// Lowers the arms of an IF. Without recursion, whatever the number of arms: all arms join in one block.
     fn if_arms(&mut self, arms: &'n [(Expr, Vec<Stmt>)], otherwise: &'n [Stmt]) {
         let mut meeting = None;
-        let (mut met, mut unchecked) = (None, false);
+        let (mut joined, mut unchecked) = (None, false);
         for (condition, body) in arms {
             let holds = self.truth(condition);
             let (yes_block, no_block) = (self.b.block(), self.b.block());
@@ -218,14 +220,14 @@ impl<'n> Body<'_, 'n> {
             self.b.branch(holds, yes_block, no_block);
             self.b.switch(yes_block);
             self.stmts(body);
-            unchecked |= self.join_path_at(go_on, &mut met);
+            unchecked |= self.join_path_at(go_on, &mut joined);
             self.path = before;
             self.b.switch(no_block);
         }
         self.stmts(otherwise);
         let Some(go_on) = meeting else { return };
-        unchecked |= self.join_path_at(go_on, &mut met);
-        let Some(path) = met else { return };
+        unchecked |= self.join_path_at(go_on, &mut joined);
+        let Some(path) = joined else { return };
         self.path = path;
         self.b.switch(go_on);
         if unchecked {
@@ -234,10 +236,10 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Ends a path at a join; returns whether it used the scratch since the last check.
-    pub(super) fn join_path_at(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
+    pub(super) fn join_path_at(&mut self, go_on: BlockId, joined: &mut Option<Path>) -> bool {
         let is_open = self.b.is_open();
         if is_open {
-            self.join_path(met, self.path.clone());
+            self.join_path(joined, self.path.clone());
             self.b.jump(go_on, Vec::new());
         }
         self.b.take_scratch_used() && is_open
@@ -284,17 +286,18 @@ impl<'n> Body<'_, 'n> {
         let no = self.query(query);
         act(self);
         let go_on = self.b.block();
-        let mut met = Some(before);
-        let unchecked = self.join_path_at(go_on, &mut met);
+        let mut joined = Some(before);
+        let unchecked = self.join_path_at(go_on, &mut joined);
         self.b.switch(no);
         self.b.jump(go_on, Vec::new());
-        self.path = met.unwrap_or_default();
+        self.path = joined.unwrap_or_default();
         self.b.switch(go_on);
         if unchecked {
             self.b.set_scratch_used();
         }
     }
 
+    /// Sends a row to a sink.
     fn emit(&mut self, sink: usize, row: &[Expr]) {
         let values: Vec<Val> = row.iter().map(|value| self.expr(value)).collect();
         let (_, fault) = self.b.strict(&values);
@@ -303,6 +306,7 @@ impl<'n> Body<'_, 'n> {
         self.b.act(Op::Emit(self.scope.sinks[sink], cells));
     }
 
+    /// Lowers SCAN: runs the statements for each row of the table that satisfies the filter, up to `rows_max` rows.
     fn scan(
         &mut self,
         table: TableRef,

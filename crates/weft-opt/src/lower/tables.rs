@@ -30,7 +30,7 @@ impl<'n> Body<'_, 'n> {
         self.fail_if(duplicate);
         let columns: Vec<Val> = values[n_keys..].iter().map(|value| self.expr(value)).collect();
         for (value, column) in columns.iter().zip(&decl.columns[n_keys..]) {
-            let fault = self.too_long(*value, column.ty);
+            let fault = self.first_fault_or_too_long(*value, column.ty);
             self.fail_if(fault);
         }
         let row = self.new_row(table, &values[..n_keys], key.value);
@@ -54,6 +54,7 @@ impl<'n> Body<'_, 'n> {
         row
     }
 
+    /// Lowers UPSERT: finds or inserts the row of a key, and sets its columns.
     pub(super) fn upsert(
         &mut self,
         table: TableRef,
@@ -95,7 +96,7 @@ impl<'n> Body<'_, 'n> {
             }
             let Some(default) = &column.default else { continue };
             let value = self.expr(default);
-            let fault = self.too_long(value, column.ty);
+            let fault = self.first_fault_or_too_long(value, column.ty);
             self.fail_if(fault);
             let value = Val { fault: None, ..value };
             if !is_set {
@@ -145,6 +146,7 @@ impl<'n> Body<'_, 'n> {
         row
     }
 
+    /// Lowers UPDATE of one row: changes it and stores RETURNING, or runs the statements of ELSE.
     pub(super) fn update(
         &mut self,
         (table, row_id, key_parts, condition): RowTarget<'n>,
@@ -207,6 +209,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
+    /// Joins the branches of an UPDATE at `go_on`, where the locals of RETURNING become parameters.
     fn join_locals(
         &mut self,
         go_on: BlockId,
@@ -217,32 +220,32 @@ impl<'n> Body<'_, 'n> {
             .iter()
             .filter_map(|(_, place)| if let AssignTarget::Local(local) = place { Some(*local) } else { None })
             .collect();
-        let is_met = branches.len() > 1;
-        let mut met = Vec::new();
-        if is_met {
+        let needs_params = branches.len() > 1;
+        let mut joined = Vec::new();
+        if needs_params {
             for value in &branches[0].1 {
                 let ty = self.b.ty(value.value);
-                met.push(Val {
+                joined.push(Val {
                     value: self.b.param(go_on, ty),
                     null: Some(self.b.param(go_on, Ty::Bool)),
                     fault: None,
                 });
             }
         } else {
-            met.clone_from(&branches[0].1);
+            joined.clone_from(&branches[0].1);
         }
         for (from, values) in branches {
             let Some(from) = from else { continue };
             self.b.switch(from);
             let mut args = Vec::new();
-            for value in values.iter().filter(|_| is_met) {
+            for value in values.iter().filter(|_| needs_params) {
                 args.push(value.value);
                 args.push(self.b.flag(value.null));
             }
             self.b.jump(go_on, args);
         }
         self.b.switch(go_on);
-        for (local, value) in locals.into_iter().zip(met) {
+        for (local, value) in locals.into_iter().zip(joined) {
             self.locals[local.0] = Some(value);
         }
     }
@@ -282,7 +285,7 @@ impl<'n> Body<'_, 'n> {
             fault = self.b.first(fault, bin.fault);
         }
         for (column, value) in &values {
-            let own = self.too_long(*value, decl.columns[*column].ty);
+            let own = self.first_fault_or_too_long(*value, decl.columns[*column].ty);
             fault = self.b.first(fault, own);
         }
         self.fail_if(fault);
@@ -321,6 +324,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
+    /// Lowers DELETE of one row by key, if it satisfies the condition.
     pub(super) fn delete(
         &mut self,
         table: TableRef,

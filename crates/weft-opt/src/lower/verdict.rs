@@ -1,4 +1,4 @@
-//! Lowers verdicts.
+//! Lowers verdicts: ABORT, REPLY, REDIRECT, DROP and FORWARD.
 
 use weft_core::{Status, Type};
 use weft_ir::ir::{IntCmp, Op, StatusOperand, Terminator, Value};
@@ -51,6 +51,7 @@ impl Body<'_, '_> {
         self.b.end(end);
     }
 
+    /// Lowers ABORT: the status, the message, and the headers or trailers of the answer.
     fn abort(
         &mut self,
         status: &Expr,
@@ -87,6 +88,7 @@ impl Body<'_, '_> {
         self.b.select(is_ok, unknown, status)
     }
 
+    /// Lowers REPLY: sets the fields of the answer. Reports columns that are not bound to a field of it.
     fn reply(&mut self, fields: &[(usize, Expr)], span: Span) {
         for (column, value) in fields {
             let decl = &self.scope.element.columns[*column];

@@ -1,4 +1,4 @@
-//! The mentions of a handler: columns of rows, keys of tables, cells that it sets.
+//! Collects the mentions of a handler: columns of rows, keys of tables, cells that it sets.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use weft_lang::hir::{
     AssignTarget, Expr, ExprKind, Find, Handler, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 
-/// See the module.
+/// The parts of tables and rows that a handler mentions.
 #[derive(Debug, Default)]
 pub(super) struct Mentions<'n> {
     /// Columns of rows that are read.
@@ -22,6 +22,7 @@ pub(super) struct Mentions<'n> {
 }
 
 impl<'n> Mentions<'n> {
+    /// Collects the mentions of a handler. `n_keys` returns the number of key columns of a table.
     pub(super) fn of(handler: &'n Handler, n_keys: &dyn Fn(TableRef) -> usize) -> Self {
         let mut mentions = Self::default();
         mentions.stmts(&handler.body, n_keys);
@@ -33,12 +34,14 @@ impl<'n> Mentions<'n> {
         self.columns.iter().filter(|(of, _)| *of == row).map(|(_, column)| *column).collect()
     }
 
+    /// Collects the mentions of statements.
     fn stmts(&mut self, stmts: &'n [Stmt], n_keys: &dyn Fn(TableRef) -> usize) {
         for stmt in stmts {
             self.stmt(stmt, n_keys);
         }
     }
 
+    /// Collects the mentions of a statement and of the statements in it.
     fn stmt(&mut self, stmt: &'n Stmt, n_keys: &dyn Fn(TableRef) -> usize) {
         match &stmt.kind {
             StmtKind::Let { value, .. } => self.expr(value),
@@ -109,6 +112,7 @@ impl<'n> Mentions<'n> {
         }
     }
 
+    /// Collects the mentions of the joins and the filter of a query.
     fn query(&mut self, query: &'n Query) {
         for join in &query.joins {
             match &join.first {
@@ -120,6 +124,7 @@ impl<'n> Mentions<'n> {
         query.filter.iter().for_each(|filter| self.expr(filter));
     }
 
+    /// Collects the mentions of a verdict's operands.
     fn verdict(&mut self, verdict: &'n Verdict) {
         match &verdict.kind {
             VerdictKind::Forward | VerdictKind::Drop | VerdictKind::Steer(_) => {}
@@ -134,6 +139,7 @@ impl<'n> Mentions<'n> {
         }
     }
 
+    /// Collects the call cell that an assignment sets.
     fn place(&mut self, place: &AssignTarget) {
         if let AssignTarget::Call(cell) = place {
             self.call_set.insert(*cell);
@@ -154,6 +160,7 @@ impl<'n> Mentions<'n> {
         exprs.iter().for_each(|expr| self.expr(expr));
     }
 
+    /// Collects the mentions of an expression. The value of EXISTS is not read.
     fn expr(&mut self, expr: &'n Expr) {
         match &expr.kind {
             ExprKind::RowColumn { row, column } => {

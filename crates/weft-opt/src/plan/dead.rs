@@ -1,4 +1,4 @@
-//! Dead fields: fields that are set and then set again by another element before anything reads them.
+//! Finds dead fields: fields that are set and then set again by another element before anything reads them.
 
 use weft_core::types::Repr;
 use weft_ir::ir::{Function, InputId, Op};
@@ -19,7 +19,7 @@ pub struct DeadField {
     pub input: InputId,
 }
 
-/// The dead fields in an order of the elements, at a level.
+/// Finds the dead fields in an order of the elements, at a level.
 ///
 /// Only fields of the message count, set while a request passes: a header may leave before the message comes. The other
 /// element sets them and never clears them, so it repeats the effects on the other members of its oneof and on the
@@ -80,6 +80,7 @@ fn reads_field(chain: &ChainProgram, function: &Function, input: InputId) -> boo
     })
 }
 
+/// Whether an input is a field of the message whose write may be left out at this level.
 fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     let column = &chain.request.inputs[usize::from(input.0)];
     // Setting bytes uses scratch, and `strict` promises which element runs out of it.
@@ -87,7 +88,8 @@ fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     matches!(column.place, InputLocation::Body(_)) && takes_no_room
 }
 
-/// The element that overwrites a field before anything reads it; the first of `order` is the one with the dead field.
+/// Finds the element that overwrites a field before anything reads it; the first of `order` is the one with the dead
+/// field.
 fn overwriter(
     chain: &ChainProgram,
     effects: &ChainEffects,

@@ -48,6 +48,7 @@ pub fn headers(chain: &ChainProgram, effects: &ChainEffects, order: &[usize]) ->
     (0..=order.len()).map(|at| Header { at, fields: fields(chain, effects, &order[at..]) }).collect()
 }
 
+/// Returns the inputs that the elements beyond a cut read, except those that they always write first.
 fn fields(chain: &ChainProgram, effects: &ChainEffects, beyond: &[usize]) -> Vec<HeaderField> {
     let mut fields: Vec<HeaderField> = Vec::new();
     let mut written: Vec<InputId> = Vec::new();
@@ -67,7 +68,7 @@ fn fields(chain: &ChainProgram, effects: &ChainEffects, beyond: &[usize]) -> Vec
     fields
 }
 
-/// The inputs that a handler reads and that the next node does not have anyway.
+/// Returns the inputs that a handler reads and that the next node does not have anyway.
 fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = InputId> {
     let travels = |id: &&InputId| {
         let place = &chain.request.inputs[usize::from(id.0)].place;
@@ -91,6 +92,7 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
     handler.reads.keys().filter(travels).copied()
 }
 
+/// Describes an input as a header field: its size on the wire, and the first element that reads it.
 fn field(chain: &ChainProgram, input: InputId, element: usize) -> HeaderField {
     let ty = chain.request.inputs[usize::from(input.0)].ty;
     let is_text = ty.repr() == Repr::Bytes;

@@ -49,7 +49,7 @@ pub fn crossings(
 /// Removes the transform of a field from a handler; `is_inverse` if it undoes another.
 pub(super) type Without<'w> = &'w dyn Fn(&ChainProgram, &Function, InputId, bool) -> Option<Function>;
 
-/// As [`crossings`], with another function to remove the transforms.
+/// Finds crossings as [`crossings`], with another function to remove the transforms.
 pub(super) fn crossings_by(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -109,6 +109,7 @@ fn is_inverse(by: &NativeDecl, function: &NativeDecl) -> bool {
         && keys(by) == keys(function)
 }
 
+/// Returns the request or response handler of an element, if it has one.
 fn handler(chain: &ChainProgram, element: usize, side: Side) -> Option<&Function> {
     let handlers = &chain.elements[element].handlers;
     match side {
@@ -134,6 +135,7 @@ fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
     found.into_iter().filter_map(|(field, by)| Some((field, by?))).collect()
 }
 
+/// Returns the native function that a value applies to a field's old value; None for every other value.
 fn function_of(made: &BTreeMap<Value, &Op>, value: Value, field: InputId) -> Option<NativeId> {
     let Some(Op::Native(function, args)) = made.get(&value) else { return None };
     let [arg] = args.as_slice() else { return None };
@@ -155,6 +157,7 @@ fn inputs(chain: &ChainProgram, side: Side) -> &[Input] {
     if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs }
 }
 
+/// Returns the effects of the handlers of one direction.
 fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
     match side {
         Side::Request => element.open.iter().chain(&element.request).collect(),
@@ -162,8 +165,8 @@ fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
     }
 }
 
-/// The effects of a chain without the transforms of a field by two elements. None if one of them does not always set
-/// the field, or lets a tuple pass after a failure.
+/// Returns the effects of a chain without the transforms of a field by two elements. None if one of them does not
+/// always set the field, or lets a tuple pass after a failure.
 fn without(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -187,7 +190,8 @@ fn without(
     Some(without)
 }
 
-/// A handler without the transform of a field. If the transform undoes another, it can fail only for lack of room.
+/// Returns a handler without the transform of a field. If the transform undoes another, it can fail only for lack of
+/// room.
 ///
 /// The call itself stays, with a constant argument, because it uses scratch. If something else uses its result, or it
 /// may fail because of the field's value, the handler stays as it is.

@@ -288,7 +288,7 @@ impl Clause {
         Self::Filters,
     ];
 
-    /// A short description.
+    /// Returns a short description of the rule's clause.
     pub fn name(self) -> &'static str {
         match self {
             Self::WritesWhatIsRead => "writes what is read",

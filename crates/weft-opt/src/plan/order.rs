@@ -138,6 +138,8 @@ pub fn choose(input: &Input<'_>) -> Plan {
     Plan { order, is_exact: found.is_exact, written_ns, planned_ns, not_taken, licences }
 }
 
+/// Collects the pairs that must keep their order at this level, and the elements that must not come between the two
+/// of a crossing.
 pub(super) fn constraints(input: &Input<'_>, n: usize) -> Constraints {
     let mut constraints = Constraints { before: vec![0; n], apart: Vec::new() };
     for pair in input.pairs.iter().filter(|pair| pair.is_kept(input.level, input.context)) {
@@ -152,6 +154,7 @@ pub(super) fn constraints(input: &Input<'_>, n: usize) -> Constraints {
     constraints
 }
 
+/// Returns, for each swapped pair that the level alone forbids, the reason that permits it.
 fn licences(input: &Input<'_>, order: &[usize]) -> Vec<Licence> {
     let at = |element: usize| order.iter().position(|known| *known == element);
     let turned = input.pairs.iter().filter(|pair| at(pair.second) < at(pair.first));

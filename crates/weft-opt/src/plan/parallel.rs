@@ -1,4 +1,4 @@
-//! Which elements could process a request in parallel, and what that would cost.
+//! Decides which elements could process a request in parallel, and estimates the gain and the overhead.
 //!
 //! The order stays the same, but the work overlaps: an element may begin before the one before it has ended, if
 //! necessary on a copy of what both access, and the results are merged in the chain's order. The verdict is that of the
@@ -16,22 +16,21 @@ use super::figures::Figures;
 use super::{Clause, Level, Pair, Side};
 use crate::effects::{ChainEffects, Effects};
 
-/// Nanoseconds to hand a tuple to another core and back: twice the 65 cycles of a hand-off in DESIGN section 9, at 2.6
-/// GHz.
+/// Nanoseconds to hand a tuple to another core and back: twice the 65 cycles of one hand-off, at 2.6 GHz.
 pub const HAND_OFF_NS: f64 = 50.0;
 /// Nanoseconds to copy a tuple: a short message, once.
 pub const COPY_NS: f64 = 20.0;
 /// Nanoseconds of a merge: verdicts, and the written ranges.
 pub const MERGE_NS: f64 = 30.0;
 
-/// Whether two elements could run in parallel.
+/// A pair of elements, and whether they could run in parallel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
     /// The element that comes first in the planned order.
     pub front: usize,
-    /// The other one.
+    /// The later element.
     pub behind: usize,
-    /// How, or why not.
+    /// The requirements to run them in parallel, or the reason why they cannot.
     pub verdict: Result<ParallelStep, String>,
 }
 
@@ -44,7 +43,7 @@ pub struct ParallelStep {
     pub commits_at_merge: bool,
 }
 
-/// What is copied.
+/// The part of the tuple that is copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Copied {
     /// Nothing: both use the same tuple.
@@ -52,12 +51,12 @@ pub enum Copied {
     Nothing,
     /// Only its headers.
     Headers,
-    /// All of it.
+    /// The whole tuple.
     All,
 }
 
-/// For each two elements of an order, whether they could process a request in parallel, indistinguishable from the
-/// sequence as far as a level promises.
+/// Returns, for each two elements of an order, whether they could process a request in parallel, indistinguishable
+/// from the sequence as far as a level promises.
 pub fn overlaps(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -109,6 +108,7 @@ pub fn gain_ns(figures: &Figures, overlaps: &[Overlap], steps: &[Vec<usize>]) ->
     (saved, cost)
 }
 
+/// Determines the requirements to run two elements in parallel, or the reason why they cannot.
 fn overlap(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -155,7 +155,7 @@ fn overlap(
     Ok(how)
 }
 
-/// The handlers of requests.
+/// Returns the request-direction handlers of an element.
 fn requests(effects: &ChainEffects, element: usize) -> Vec<&Effects> {
     let element = &effects.elements[element];
     element.open.iter().chain(&element.request).collect()
@@ -183,6 +183,7 @@ fn ends(handlers: &[&Effects]) -> bool {
     handlers.iter().any(|handler| handler.ends.iter().any(|end| !end.is_room))
 }
 
+/// Whether an element changes state or sends rows to sinks.
 fn has_traces(effects: &ChainEffects, element: usize) -> bool {
     let changes = |handler: &Effects| {
         let is_changed = |used: &crate::effects::CellUse| !used.writes.is_empty() || !used.merges.is_empty();
@@ -191,7 +192,7 @@ fn has_traces(effects: &ChainEffects, element: usize) -> bool {
     effects.elements[element].handlers().any(|(_, handler)| changes(handler))
 }
 
-/// What must be copied for the later element: what it writes and the earlier one reads or writes.
+/// Returns the part of the tuple to copy for the later element: it writes that part, and the earlier one accesses it.
 fn copied(chain: &ChainProgram, first: &[&Effects], second: &[&Effects]) -> Copied {
     let touched = |id: &InputId| reads(first, *id) || writes(first).any(|other| other == *id);
     let copy = |id: InputId| match chain.request.inputs[usize::from(id.0)].place {

@@ -107,6 +107,7 @@ impl Part<'_> {
         self.constraints.allow(self.from + element, set << self.from | self.front)
     }
 
+    /// Extends a prefix by one element: adds its cost, weighted by the share of calls that reach it.
     fn append(&self, prefix: BestPrefix, element: usize) -> BestPrefix {
         let figures = &self.figures.elements[self.from + element];
         BestPrefix {
@@ -142,7 +143,7 @@ impl Part<'_> {
         self.back(all, last_of)
     }
 
-    /// The order that leads to a set.
+    /// Reconstructs the order that leads to a set, from its last element to its first.
     fn back(&self, mut set: u64, last_of: impl Fn(u64) -> usize) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.len());
         while set != 0 {
@@ -154,8 +155,8 @@ impl Part<'_> {
         order
     }
 
-    /// Beam search over sets of the same size, keeping those with the least promised cost. Elements that must not be
-    /// between two others may leave all kept sets without a successor; then the written order is used.
+    /// Runs a beam search over sets of the same size, keeping those with the least promised cost. Elements that must
+    /// not be between two others may leave all kept sets without a successor; then the written order is used.
     fn beam(&self) -> Vec<usize> {
         let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
         let mut beam =
@@ -181,7 +182,7 @@ impl Part<'_> {
         order
     }
 
-    /// Each set with one more element, once.
+    /// Extends each set of the beam by one element. Sets that are reached twice are kept once.
     fn layer(&self, beam: &[BeamEntry]) -> Vec<BeamEntry> {
         let mut next: Vec<BeamEntry> = Vec::with_capacity(beam.len() * 4);
         for (by, entry) in beam.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which tables may be sharded over nodes by the key of their rows.
+//! Decides which tables may be sharded over nodes by the key of their rows.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub enum Sharding {
 /// A read of a table: the element, whether it is of the request direction, the read.
 type TableAccess<'e> = (usize, bool, &'e TableRead);
 
-/// For each table of a chain, how it may be sharded.
+/// Returns, for each table of a chain, how it may be sharded.
 pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding> {
     let one = |table: usize| {
         let sharding = match chain.tables[table].realisation {
@@ -52,6 +52,7 @@ pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding
     (0..chain.tables.len()).map(one).collect()
 }
 
+/// Decides whether a table can be sharded: every read must be by one key that the request determines.
 fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
     let reads_of_table = reads_of_table(effects, table);
     let Some(&(owner, _, _)) = reads_of_table.first() else {
@@ -75,6 +76,7 @@ fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
     by.map_or_else(|| no(owner, "it has no key", None), |by| Sharding::By(by.to_owned()))
 }
 
+/// Returns the reason against sharding, with the lines of the read that causes it.
 fn no(element: usize, why: &str, look: Option<&TableRead>) -> Sharding {
     Sharding::No { why: why.to_owned(), element, lines: look.map(|look| look.line).into_iter().collect() }
 }

@@ -1,4 +1,4 @@
-//! The rules for swapping two elements.
+//! Decides whether two elements may swap, by the rules of the language.
 //!
 //! Two adjacent elements may swap if both orders do the same to every tuple, from every state, in both directions.
 //! Handlers of different passes keep their order in any case: a RESPONSE runs after all REQUESTs. So the rules compare
@@ -26,6 +26,7 @@ pub fn pairs(chain: &ChainProgram, effects: &ChainEffects, context: &Context) ->
     both.map(|(first, second)| pair(chain, effects, context, first, second)).collect()
 }
 
+/// Applies all rules to two elements. Returns the pair with its clashes, sorted by rule and side.
 pub(super) fn pair(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -105,7 +106,7 @@ struct ClashFinder<'e> {
 }
 
 impl<'e> Party<'e> {
-    /// The handlers of one pass.
+    /// Returns the effects of the party's handlers in one pass.
     fn handlers(&self, side: Side) -> Vec<&'e Effects> {
         let effects = self.effects;
         match side {
@@ -120,7 +121,7 @@ impl<'e> Party<'e> {
         }
     }
 
-    /// A map of lines, merged over all handlers of one pass.
+    /// Returns a map of lines, merged over all handlers of one pass.
     fn lines<K: Ord + Copy + 'e>(
         &self,
         side: Side,
@@ -133,6 +134,7 @@ impl<'e> Party<'e> {
         all
     }
 
+    /// Returns the inputs that the party's handlers write in this pass, with their lines.
     fn writes(&self, side: Side) -> BTreeMap<InputId, SourceLines> {
         let mut all: BTreeMap<InputId, SourceLines> = BTreeMap::new();
         for (id, write) in self.handlers(side).into_iter().flat_map(|effects| &effects.writes) {
@@ -145,6 +147,7 @@ impl<'e> Party<'e> {
         self.handlers(side).into_iter().flat_map(of).copied().collect()
     }
 
+    /// Returns the state that the party's handlers access in this pass, with all uses combined.
     fn cells(&self, side: Side) -> BTreeMap<Cell, CellUse> {
         let mut all: BTreeMap<Cell, CellUse> = BTreeMap::new();
         for (cell, used) in self.handlers(side).into_iter().flat_map(|effects| &effects.cells) {
@@ -208,6 +211,7 @@ impl<'e> ClashFinder<'e> {
         self.clash(clause, until, side, why, first, second);
     }
 
+    /// Applies the rules that compare the handlers of one pass.
     fn in_one_pass(&mut self, side: Side) {
         self.both_write_fields(side);
         self.states(side);
@@ -233,14 +237,16 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rule 1 ----
 
+    /// Reports inputs that party `who` writes and the other party reads, in full or in part.
     fn writes_what_the_other_reads(&mut self, side: Side, who: usize) {
         let (writer, reader) = (&self.parties[who], &self.parties[1 - who]);
         let reads = reader.lines(side, |effects| &effects.reads);
         let mut both: Vec<(InputId, SourceLines, InputId, SourceLines)> = Vec::new();
         for (id, lines) in writer.writes(side) {
-            let is_met = |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
-            let met = reads.iter().filter(|(read, _)| is_met(**read));
-            both.extend(met.map(|(read, read_lines)| (id, lines.clone(), *read, read_lines.clone())));
+            let is_affected =
+                |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
+            let matching = reads.iter().filter(|(read, _)| is_affected(**read));
+            both.extend(matching.map(|(read, read_lines)| (id, lines.clone(), *read, read_lines.clone())));
         }
         for (id, writes, read, reads) in both {
             let field = self.input(side, id);
@@ -260,6 +266,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports inputs that both parties write, or that share bytes.
     fn both_write_fields(&mut self, side: Side) {
         let [first, second] = [self.parties[0].writes(side), self.parties[1].writes(side)];
         for (a, a_lines) in &first {
@@ -298,7 +305,8 @@ impl<'e> ClashFinder<'e> {
         if side == Side::Request { &self.chain.request } else { &self.chain.response }
     }
 
-    /// One sets parts of an answer and goes on; the other's ABORT or REPLY carries them, or it sets them, too.
+    /// Reports answers that conflict: one party sets parts of an answer and goes on; the other's ABORT or REPLY
+    /// carries them, or it sets them, too.
     fn answers(&mut self, side: Side, who: usize) {
         let (one, other) = (&self.parties[who], &self.parties[1 - who]);
         let left = [
@@ -347,6 +355,7 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rule 2 ----
 
+    /// Reports state that one party changes and the other accesses. Merges commute, and so do updates of a row's age.
     fn states(&mut self, side: Side) {
         let [first, second] = [self.parties[0].cells(side), self.parties[1].cells(side)];
         for (cell, a) in &first {
@@ -384,6 +393,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Describes a cell for the reason of a clash.
     fn cell(&self, cell: Cell) -> String {
         let table = |id: weft_ir::ir::TableId| &self.chain.tables[usize::from(id.0)].spec;
         match cell {
@@ -401,7 +411,8 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rules 3 and 6 ----
 
-    /// If one ends the tuple, the other must leave no trace that depends on the order.
+    /// Reports traces that an end suppresses: if one ends the tuple, the other must leave no trace that depends on
+    /// the order.
     fn ends(&mut self, side: Side, who: usize) {
         let ends = self.parties[who].ends(side);
         let changed = self.changed_inputs(side);
@@ -417,7 +428,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
-    /// The traces of an element that are missing if the call ends before it.
+    /// Returns the traces of an element that are missing if the call ends before it.
     fn traces(&self, side: Side, who: usize) -> Vec<Trace> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
@@ -467,7 +478,8 @@ impl<'e> ClashFinder<'e> {
         handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
     }
 
-    /// What a party changes in a pass, by owner: cells of the call's row that others read, or all other state.
+    /// Returns the state that a party changes in a pass, by owner: cells of the call's row that others read, or all
+    /// other state.
     fn changed(
         &self,
         party: &Party<'_>,
@@ -499,6 +511,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports that party `who` may end a call that the other party delays.
     fn delays(&mut self, side: Side, who: usize) {
         let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
         let delays = self.parties[1 - who].lines_of(side, |effects| &effects.delays);
@@ -517,7 +530,8 @@ impl<'e> ClashFinder<'e> {
             self.statuses_of(side, false, Level::Stochastic) || self.statuses_of(side, true, Level::Strict);
     }
 
-    /// As above, for all ends, or for those not caused by lack of room; returns whether they clash.
+    /// Reports conflicting statuses for all ends, or for those not caused by lack of room; returns whether they
+    /// clash.
     fn statuses_of(&mut self, side: Side, with_room: bool, until: Level) -> bool {
         let wanted = |end: &&Ending| with_room || !end.is_room;
         let all: [Vec<&Ending>; 2] =
@@ -580,6 +594,7 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rules 5, 8, 9 and 10 ----
 
+    /// Reports that party `who` copies the tuple to another target and the other party changes it.
     fn copies(&mut self, side: Side, who: usize) {
         let mirrors = self.parties[who].lines_of(side, |effects| &effects.mirrors);
         let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
@@ -589,6 +604,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports sinks of both parties that write to the same log.
     fn sinks(&mut self, side: Side) {
         let [first, second] = [0, 1].map(|who| self.parties[who].lines(side, |effects| &effects.sinks));
         for (a, a_lines) in &first {
@@ -604,6 +620,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
+    /// Reports that both parties set the target, or that one sets it and the other reads it.
     fn targets(&mut self, side: Side) {
         let why = "both name the target, and the last REDIRECT stays";
         self.clash_if_both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);

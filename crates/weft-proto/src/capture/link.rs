@@ -90,8 +90,8 @@ impl LinkType {
         Self::KNOWN.iter().any(|(known, _)| *known == self)
     }
 
-    /// The EtherType after the link header, and the range of its bytes. `None`: the link type is not supported, the
-    /// packet is shorter than its header, or it has no network layer, such as a management frame of 802.11.
+    /// Finds the EtherType after the link header, and the range of its bytes. `None`: the link type is not supported,
+    /// the packet is shorter than its header, or it has no network layer, such as a management frame of 802.11.
     pub fn network(self, packet: &[u8]) -> Option<Network> {
         let end = packet.len();
         let typed = |at: usize, header: usize| Some((word(packet, at)?, header..end));
@@ -134,7 +134,7 @@ fn little(packet: &[u8], at: usize) -> Option<u16> {
     packet.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
 }
 
-/// An address family in either byte order: no family number is large enough to confuse the orders.
+/// Reads an address family in either byte order: no family number is large enough to confuse the orders.
 fn bsd_family(packet: &[u8]) -> Option<u16> {
     let family: [u8; 4] = *packet.first_chunk()?;
     let family = u32::from_le_bytes(family).min(u32::from_be_bytes(family));
@@ -175,7 +175,7 @@ fn snap(packet: &[u8], range: Range<usize>) -> Option<Network> {
     is_ethertype.then(|| (u16::from_be_bytes([header[6], header[7]]), range.start + 8..range.end))
 }
 
-/// An unencrypted data frame with a single, unfragmented packet.
+/// Finds the network layer of an unencrypted data frame with a single, unfragmented packet.
 fn ieee802_11(packet: &[u8], range: Range<usize>, is_padded: bool) -> Option<Network> {
     let frame = packet.get(range.clone())?;
     let [control, flags] = *frame.first_chunk()?;
@@ -211,6 +211,8 @@ mod radio {
     pub(super) const IS_PADDED: u8 = 0x20;
 }
 
+/// Finds the network layer of an IEEE 802.11 packet that begins with a radiotap header. None if the packet has none,
+/// or is too short.
 fn radiotap(packet: &[u8]) -> Option<Network> {
     let length = usize::from(little(packet, 2)?);
     let header = packet.get(..length)?;

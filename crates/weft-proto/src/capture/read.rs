@@ -1,4 +1,4 @@
-//! Reads the packets of a file.
+//! Reads the packets of a capture file, pcap or pcapng, from its bytes as they arrive.
 
 use super::{
     BLOCK_BYTES_MAX, ByteOrder, Format, INTERFACES_MAX, LinkType, NAME_BYTES_MAX, PACKET_BYTES_MAX, block,
@@ -277,6 +277,7 @@ impl Reader {
         ReadError { at: self.position(), records: self.records, fault }
     }
 
+    /// Returns the byte order of the current section or file.
     fn order(&self) -> ByteOrder {
         match self.state {
             State::Start => ByteOrder::default(),
@@ -284,6 +285,7 @@ impl Reader {
         }
     }
 
+    /// Reads the next header, block or packet, whichever the state expects. `More` if bytes are missing.
     fn step(&mut self) -> Result<Step, Fault> {
         if self.skip > 0 || self.taken == self.buffer.len() {
             return Ok(Step::More);
@@ -300,6 +302,7 @@ impl Reader {
         self.buffer.get(self.taken..self.taken + n)
     }
 
+    /// Recognises the format from the first bytes, and reads the header of a pcap file.
     fn start(&mut self) -> Result<Step, Fault> {
         let Some(first) = self.have(4) else { return Ok(Step::More) };
         let first: [u8; 4] = first.try_into().expect("there are four");
@@ -337,6 +340,7 @@ impl Reader {
         Ok(Step::Other)
     }
 
+    /// Reads one packet of a pcap file.
     fn pcap_record(&mut self, order: ByteOrder) -> Result<Step, Fault> {
         const HEADER_BYTES: usize = 16;
         let Some(header) = self.have(HEADER_BYTES) else { return Ok(Step::More) };
@@ -362,6 +366,7 @@ impl Reader {
         }))
     }
 
+    /// Reads one block of a pcapng file. Skips types that have no packets and no interface.
     fn block(&mut self, order: ByteOrder) -> Result<Step, Fault> {
         // The shortest block: its type, and its length twice.
         const FRAME_BYTES: usize = 12;
@@ -403,6 +408,7 @@ impl Reader {
         Ok(step)
     }
 
+    /// Reads a section header. The interfaces of the section before it are no longer visible.
     fn section(&mut self, order: ByteOrder, body: Range<usize>) -> Result<Step, Fault> {
         let body = &self.buffer[body];
         if body.len() < 16 {
@@ -418,6 +424,7 @@ impl Reader {
         Ok(Step::Other)
     }
 
+    /// Reads the description of an interface: link type, snapshot length, time unit and check sequence.
     fn interface(&mut self, order: ByteOrder, body: Range<usize>) -> Result<Step, Fault> {
         let body = &self.buffer[body];
         if body.len() < 8 {
@@ -452,6 +459,7 @@ impl Reader {
         Ok(Step::Other)
     }
 
+    /// Reads a packet block, in the current or the obsolete layout.
     fn packet(&mut self, order: ByteOrder, body: Range<usize>, kind: PacketKind) -> Result<Step, Fault> {
         const HEADER_BYTES: usize = 20;
         let bytes = &self.buffer[body.clone()];
@@ -480,6 +488,7 @@ impl Reader {
         }))
     }
 
+    /// Reads a simple packet block, which has no timestamp and belongs to the first interface.
     fn simple_packet(&mut self, order: ByteOrder, body: Range<usize>) -> Result<Step, Fault> {
         let bytes = &self.buffer[body.clone()];
         if bytes.len() < 4 {
@@ -628,6 +637,7 @@ impl ByteOrder {
     }
 }
 
+/// Reads the byte order of a section from its magic number.
 fn section_order(header: &[u8]) -> Result<ByteOrder, Fault> {
     [ByteOrder::Little, ByteOrder::Big]
         .into_iter()
@@ -645,6 +655,7 @@ fn ticks(unit: u8) -> Result<Ticks, Fault> {
     ticks.ok_or(Fault::Malformed("the times of an interface have a unit that 64 bits do not hold"))
 }
 
+/// Fails if a length exceeds its limit. `what` names the part in the error.
 fn check_length(what: &'static str, length: u32, max: usize) -> Result<(), Fault> {
     match length as usize <= max {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Writes packets as the bytes of a file.
+//! Writes packets as the bytes of a capture file, pcap or pcapng.
 
 use super::{
     ByteOrder, COMMENT_BYTES_MAX, Format, INTERFACES_MAX, LinkType, NAME_BYTES_MAX, PACKET_BYTES_MAX, Unit,
@@ -108,6 +108,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes the header of a pcap file, and registers its only interface.
     fn pcap_header(&mut self, link: LinkType, out: &mut Vec<u8>) {
         self.interfaces.push(link);
         let magic = match self.style.unit {
@@ -124,6 +125,7 @@ impl Writer {
         self.u32(u32::from(link.0), out);
     }
 
+    /// Writes a packet with its pcap header.
     fn pcap_record(&self, packet: &Packet<'_>, out: &mut Vec<u8>) {
         let nanos = packet.at.0.max(0) as u64;
         let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -138,6 +140,7 @@ impl Writer {
         out.extend_from_slice(packet.bytes);
     }
 
+    /// Writes the section header block, which begins a pcapng file.
     fn section_header(&self, out: &mut Vec<u8>) {
         self.block(block::SECTION, out, |out| {
             self.u32(block::BYTE_ORDER, out);
@@ -148,6 +151,7 @@ impl Writer {
         });
     }
 
+    /// Registers an interface, and writes the block that describes it.
     fn interface_block(&mut self, link: LinkType, name: &str, out: &mut Vec<u8>) {
         self.interfaces.push(link);
         self.block(block::INTERFACE, out, |out| {
@@ -166,6 +170,7 @@ impl Writer {
         });
     }
 
+    /// Writes a packet as an enhanced packet block, with its comments as options.
     fn packet_block(&self, packet: &Packet<'_>, out: &mut Vec<u8>) {
         let nanos = packet.at.0.max(0) as u64;
         let stamp = match self.style.unit {
@@ -200,6 +205,7 @@ impl Writer {
         out[start + 4..start + 8].copy_from_slice(&self.style.order.bytes_u32(length));
     }
 
+    /// Writes an option of a block, padded to a multiple of four bytes.
     fn option(&self, code: u16, value: &[u8], out: &mut Vec<u8>) {
         self.u16(code, out);
         self.u16(value.len() as u16, out);

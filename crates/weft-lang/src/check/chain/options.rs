@@ -1,4 +1,4 @@
-//! The options of a chain: orders, positions, branches, and failure behaviour.
+//! Checks the options of a chain: orders, positions, branches, and failure behaviour.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -85,7 +85,7 @@ pub(super) fn branches(
     }
 }
 
-/// The stage and the edge of `det.suspect`, among the stages before the branch.
+/// Finds the stage and the edge of `det.suspect`, among the stages before the branch.
 fn edge_of(
     cx: &mut Cx<'_>,
     elements: &[Checked],
@@ -170,6 +170,7 @@ impl Options<'_, '_> {
         contradictory
     }
 
+    /// Applies EQUIVALENCE: the level to which the planner preserves behaviour.
     fn equivalence(&mut self, level: &Ident) {
         const LEVELS: [(&str, Equivalence); 5] = [
             ("strict", Equivalence::Strict),
@@ -189,6 +190,7 @@ impl Options<'_, '_> {
         self.cx.report(with_nearest(diagnostic, level, LEVELS.map(|(name, _)| name)));
     }
 
+    /// Applies PIN STREAM with its deadline.
     fn pin_stream(&mut self, drain: &ast::Expr) {
         if matches!(self.ast.on, ChainOn::Port { .. }) {
             let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "PIN STREAM does not apply to frames")
@@ -204,6 +206,8 @@ impl Options<'_, '_> {
         }
     }
 
+    /// Applies an ordering of two stages. Reports stages that are on different branches or written in the other
+    /// order.
     fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
         let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
         if self.is_whole && !self.may_precede(&a, &b) && !self.may_precede(&b, &a) && first != second {
@@ -227,6 +231,7 @@ impl Options<'_, '_> {
         }
     }
 
+    /// Applies PRIORITY to two stages.
     fn priority(&mut self, higher: &Ident, lower: &Ident) {
         let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
         if let (Some(a), Some(b)) = (a.instance, b.instance) {
@@ -234,6 +239,7 @@ impl Options<'_, '_> {
         }
     }
 
+    /// Applies `FIRST` or `LAST`. Reports a stage that is written elsewhere.
     fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
         let Some(found) = self.find(instance) else { return };
         let (wanted, place) = if is_last { (found.n_stages - 1, "last") } else { (0, "first") };
@@ -254,6 +260,7 @@ impl Options<'_, '_> {
         self.chain.orders.extend(orders);
     }
 
+    /// Lets one element fail open.
     fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
         let Some(found) = self.find(name) else { return };
         let Some(at) = found.instance else {
@@ -271,6 +278,7 @@ impl Options<'_, '_> {
         }
     }
 
+    /// Reports a branch in a chain on calls.
     fn branch(&mut self, from: &ast::Path) {
         // Branches of chains on frames were placed with their stages.
         if matches!(self.ast.on, ChainOn::Port { .. }) {
@@ -282,6 +290,7 @@ impl Options<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Lets all elements of the chain fail open, except those of filters.
     fn fail_open(&mut self, span: Span) {
         let Chain { instances, filters, .. } = &mut *self.chain;
         for instance in instances {
@@ -338,6 +347,7 @@ impl Options<'_, '_> {
         at.map_or(0, |at| at + 1)
     }
 
+    /// Reports an unknown stage.
     fn no_stage(&mut self, name: &Ident) {
         let names: Vec<&str> = chain_paths(self.ast).flat_map(stages).map(name_of).collect();
         let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
@@ -474,6 +484,7 @@ pub(super) fn chain_paths(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]
     std::iter::once(&ast.stages[..]).chain(branches)
 }
 
+/// Reports a mandatory element that may be bypassed.
 pub(super) fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {
     let message = format!("`{}` is MANDATORY, but {what} would let calls bypass it", instance.name);
     let diagnostic = Diagnostic::error(code::MANDATORY_MAY_FAIL, message)

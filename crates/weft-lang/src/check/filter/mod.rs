@@ -1,4 +1,4 @@
-//! Filters: parameters, keys, policies.
+//! Checks filters: parameters, keys, policies.
 //!
 //! A filter is checked at its definition, as far as its numbers do not depend on parameters, and again at each stage,
 //! where all values are known. The keys of its policies are computed by the handler of a generated element directly
@@ -161,7 +161,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
     if body.is_empty() {
         return;
     }
-    let is_early = needs(&body) == KeyInputs::Call;
+    let is_early = key_inputs(&body) == KeyInputs::Call;
     let kind = if is_early { HandlerKind::Open } else { HandlerKind::Request };
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
@@ -170,13 +170,13 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
         true => handlers.open = Some(handler),
         false => handlers.request = Some(handler),
     }
-    element::note_uses(&mut checked.element);
+    element::mark_column_uses(&mut checked.element);
 }
 
 /// The element with its keys in ON OPEN instead of ON REQUEST, if possible.
 fn with_keys_on_open(checked: &Checked) -> Option<Checked> {
     let handler = checked.element.handlers.request.as_ref()?;
-    if needs(&handler.body) == KeyInputs::Message {
+    if key_inputs(&handler.body) == KeyInputs::Message {
         return None;
     }
     let mut early = checked.clone();
@@ -185,6 +185,7 @@ fn with_keys_on_open(checked: &Checked) -> Option<Checked> {
     Some(early)
 }
 
+/// Checks a part of a filter's key: not NULL, and not a float.
 fn key_part(scope: &mut Scope<'_, '_>, part: &ast::Expr, whose: &str) -> Option<Expr> {
     let expr = scope.expr(part, None)?;
     let ty = expr.ty;
@@ -208,7 +209,8 @@ enum KeyInputs {
     Message,
 }
 
-fn needs(body: &[Stmt]) -> KeyInputs {
+/// Returns the inputs that a key needs: of the call, its columns or a message.
+fn key_inputs(body: &[Stmt]) -> KeyInputs {
     let mut most = KeyInputs::Call;
     each_stmt(body, &mut |stmt| {
         for expr in exprs_of(stmt) {

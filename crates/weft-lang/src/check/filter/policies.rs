@@ -1,4 +1,4 @@
-//! The numbers and conditions of policies, and their limits.
+//! Checks the numbers and conditions of policies, and their limits.
 
 use std::ops::RangeInclusive;
 
@@ -102,7 +102,7 @@ impl PolicyReader<'_, '_> {
                     let kept = self.at_least_once(window, calls.as_ref(), answers.as_ref());
                     set(&mut policies.once, kept)
                 }
-                PolicyKind::Over { transport } => set(&mut policies.over, self.over(transport)),
+                PolicyKind::Over { transport } => set(&mut policies.over, self.transport(transport)),
             };
             is_whole &= done.is_some();
         }
@@ -110,7 +110,7 @@ impl PolicyReader<'_, '_> {
         is_whole.then_some(policies)
     }
 
-    /// A try timeout that is not shorter than the total timeout would have no effect.
+    /// Reports a try timeout that is not shorter than the total timeout: it would have no effect.
     fn try_within_total(
         &mut self,
         per_try: Option<Spanned<Interval>>,
@@ -126,6 +126,7 @@ impl PolicyReader<'_, '_> {
         self.contradict(message, (per_try.span, "limit of a try"), (total.span, "limit of all tries"), help)
     }
 
+    /// Checks RETRY.
     fn retry(&mut self, ast: &ast::RetryPolicy) -> Option<Retry> {
         let retries_max = self.count("RETRY UP TO", &ast.up_to, 1..=TRIES_MAX);
         let when = self.failures("RETRY", Some(&ast.when), "repeat");
@@ -144,6 +145,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks BACKOFF: the first interval and the maximum.
     fn backoff(&mut self, clause: &ast::BackoffClause) -> Option<(Interval, Interval)> {
         let first = self.interval("BACKOFF", &clause.first);
         let max = match &clause.max {
@@ -159,7 +161,7 @@ impl PolicyReader<'_, '_> {
         Some((first.value, max.value))
     }
 
-    /// None after an error; Some(None) without a budget.
+    /// Checks BUDGET. None after an error; Some(None) without a budget.
     fn budget(&mut self, what: &str, clause: Option<&ast::BudgetClause>) -> Option<Option<Budget>> {
         let Some(clause) = clause else { return Some(None) };
         let percent = self.percent(what, &clause.percent);
@@ -174,6 +176,7 @@ impl PolicyReader<'_, '_> {
         Some(Some(Budget { percent: percent?, per_second_min: per_second_min? }))
     }
 
+    /// Checks HEDGE.
     fn hedge(&mut self, ast: &ast::HedgePolicy) -> Option<Hedge> {
         let after = self.interval("HEDGE AFTER", &ast.after);
         let extra_max = self.count("HEDGE UP TO", &ast.up_to, 1..=TRIES_MAX);
@@ -187,12 +190,14 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks PACE.
     fn pace(&mut self, ast: &ast::RatePolicy) -> Option<Rate> {
         let per_second = self.per_second("PACE TO", &ast.per_second);
         let waiting_max = self.count_or("PACE QUEUE", ast.queue.as_ref(), 1..=WAITING_MAX, WAITING_DEFAULT);
         self.rest_of_rate("PACE", ast, (per_second, Some(BURST_MIN)), waiting_max)
     }
 
+    /// Checks RATE. Without BURST, the burst is what one second allows.
     fn rate(&mut self, ast: &ast::RatePolicy) -> Option<Rate> {
         let per_second = self.per_second("RATE", &ast.per_second);
         let burst = match &ast.burst {
@@ -209,7 +214,7 @@ impl PolicyReader<'_, '_> {
         self.rest_of_rate("RATE", ast, (per_second, burst), waiting_max)
     }
 
-    /// A burst that takes longer than [`INTERVAL_MAX`] to refill is no effective limit.
+    /// Reports a burst that takes longer than [`INTERVAL_MAX`] to refill: it is no effective limit.
     fn burst_within_a_day(
         &mut self,
         burst: Option<Spanned<f64>>,
@@ -229,6 +234,7 @@ impl PolicyReader<'_, '_> {
         )
     }
 
+    /// Checks the clauses that RATE and similar policies share: the key, the queue and the wait.
     fn rest_of_rate(
         &mut self,
         name: &str,
@@ -260,6 +266,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks ORDER PER.
     fn order(&mut self, queue: Option<&ast::Expr>, keys: Option<&ast::Expr>) -> Option<Order> {
         let key = self.next_key();
         let waiting_max = self.count_or("ORDER QUEUE", queue, 1..=WAITING_MAX, WAITING_DEFAULT);
@@ -267,6 +274,7 @@ impl PolicyReader<'_, '_> {
         Some(Order { key, keys_max: keys_max?, waiting_max: waiting_max? })
     }
 
+    /// Checks CIRCUIT, which needs at least one condition to open.
     fn circuit(&mut self, ast: &ast::CircuitPolicy, span: Span) -> Option<Circuit> {
         let errors_max = ast.errors.as_ref().map(|errors| self.count("CIRCUIT AFTER", errors, 1..=COUNT_MAX));
         let ratio = ast.ratio.as_ref().map(|clause| self.ratio(clause));
@@ -292,6 +300,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks RATIO of a CIRCUIT.
     fn ratio(&mut self, clause: &ast::RatioClause) -> Option<ErrorRatio> {
         let percent = self.percent("CIRCUIT RATIO", &clause.percent);
         let calls_min = self.count("CIRCUIT RATIO OF", &clause.calls, 1..=COUNT_MAX);
@@ -299,6 +308,7 @@ impl PolicyReader<'_, '_> {
         Some(ErrorRatio { percent: percent?, calls_min: calls_min?, window: window?.value })
     }
 
+    /// Checks OUTLIER.
     fn outlier(&mut self, ast: &ast::OutlierPolicy) -> Option<Outlier> {
         let errors_max = self.count("OUTLIER AFTER", &ast.errors, 1..=COUNT_MAX);
         let errors = self.failures("OUTLIER", ast.when.as_ref(), "eject an endpoint after");
@@ -312,6 +322,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Checks CONGESTION: its bounds, its start and its law.
     fn congestion(&mut self, ast: &ast::CongestionPolicy) -> Option<Congestion> {
         let bound = |reader: &mut Self, what, expr: Option<&ast::Expr>| {
             expr.map(|expr| reader.count_at(what, expr, 1..=COUNT_MAX))
@@ -340,6 +351,7 @@ impl PolicyReader<'_, '_> {
         Some(Congestion { law: law?, start, min, max: max.value, errors: errors?.value })
     }
 
+    /// Checks the clauses of AIMD or GRADIENT. Reports clauses of the other law.
     fn congestion_law(&mut self, ast: &ast::CongestionPolicy) -> Option<CongestionLaw> {
         match ast.law {
             ast::CongestionLaw::Aimd => {
@@ -372,6 +384,7 @@ impl PolicyReader<'_, '_> {
         }
     }
 
+    /// Reports a clause that belongs to another law.
     fn refuse_clause(&mut self, clause: Option<&ast::Expr>, name: &str, of: &str, law: &str) -> Option<()> {
         let Some(clause) = clause else { return Some(()) };
         let diagnostic =
@@ -382,6 +395,7 @@ impl PolicyReader<'_, '_> {
         None
     }
 
+    /// Checks RELIABILITY AT LEAST ONCE with its window and limits.
     fn at_least_once(
         &mut self,
         window: &ast::Expr,
@@ -403,6 +417,7 @@ impl PolicyReader<'_, '_> {
         })
     }
 
+    /// Computes the maximum size of remembered answers.
     fn answer_bytes(&mut self, ast: &ast::Expr) -> Option<u32> {
         let what = "RELIABILITY ANSWERS UP TO";
         let Value::Int(n) = self.value(what, ast, Type::Size)? else { return None };
@@ -411,7 +426,8 @@ impl PolicyReader<'_, '_> {
         found.or_else(|| self.over_limit(what, &limits, &(n as u64).to_string(), ast.span))
     }
 
-    fn over(&mut self, transport: &ast::Ident) -> Option<Transport> {
+    /// Finds the transport with this name. Reports an unknown one.
+    fn transport(&mut self, transport: &ast::Ident) -> Option<Transport> {
         const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Unix];
         let found = TRANSPORTS.into_iter().find(|known| known.name().eq_ignore_ascii_case(&transport.name));
         if found.is_none() {
@@ -437,6 +453,7 @@ impl PolicyReader<'_, '_> {
         self.count_at(what, ast, limits).map(|at| at.value)
     }
 
+    /// Computes a count within limits, or returns the default.
     fn count_or(
         &mut self,
         what: &str,
@@ -447,6 +464,7 @@ impl PolicyReader<'_, '_> {
         ast.map_or(Some(default), |ast| self.count(what, ast, limits))
     }
 
+    /// Computes a count within limits, with its span.
     fn count_at(&mut self, what: &str, ast: &ast::Expr, limits: RangeInclusive<u32>) -> Option<Spanned<u32>> {
         let Value::Int(n) = self.value(what, ast, Type::Int(64))? else { return None };
         match u32::try_from(n).ok().filter(|n| limits.contains(n)) {
@@ -458,6 +476,7 @@ impl PolicyReader<'_, '_> {
         }
     }
 
+    /// Computes an interval of more than zero and at most one day.
     fn interval(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<Interval>> {
         let Value::Int(nanos) = self.value(what, ast, Type::Interval)? else { return None };
         let value = Interval(nanos);
@@ -480,12 +499,14 @@ impl PolicyReader<'_, '_> {
         ast.map_or(Some(default), |ast| self.percent(what, ast))
     }
 
+    /// Computes a rate per second within limits.
     fn per_second(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<f64>> {
         let is_good = |rate| (RATE_PER_SECOND_MIN..=RATE_PER_SECOND_MAX).contains(&rate);
         let limits = format!("{RATE_PER_SECOND_MIN:e} to {RATE_PER_SECOND_MAX:e} PER SECOND");
         self.real(what, ast, &limits, is_good)
     }
 
+    /// Computes a float within limits.
     fn real(
         &mut self,
         what: &str,
@@ -500,7 +521,7 @@ impl PolicyReader<'_, '_> {
         }
     }
 
-    /// The value of a number or interval.
+    /// Computes the value of a number or interval. None if it has an error, or needs parameters that are not known.
     fn value(&mut self, what: &str, ast: &ast::Expr, ty: Type) -> Option<Value> {
         let mut n_rand = 0;
         let mut scope = Scope::new(self.cx, self.element, &[], View::Constant, &mut n_rand);
@@ -529,7 +550,7 @@ impl PolicyReader<'_, '_> {
         self.refuse(diagnostic)
     }
 
-    /// The statuses that satisfy a condition; [`StatusSet::server_errors`] without a condition.
+    /// Returns the statuses that satisfy a condition; [`StatusSet::server_errors`] without a condition.
     fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<Spanned<StatusSet>> {
         let Some(when) = when else {
             return Some(Spanned { value: StatusSet::server_errors(), span: self.element.span });
@@ -560,6 +581,7 @@ impl PolicyReader<'_, '_> {
         Some(Spanned { value: set.into_iter().collect(), span: when.span })
     }
 
+    /// Reports a condition on the status that is not constant or is an error.
     fn not_folded<T>(&mut self, error: FoldError) -> Option<T> {
         match error {
             FoldError::NotConstant(span) => {
@@ -581,6 +603,7 @@ impl PolicyReader<'_, '_> {
         self.refuse(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"))
     }
 
+    /// Reports two clauses that contradict each other.
     fn contradict<T>(
         &mut self,
         message: String,
@@ -615,6 +638,7 @@ fn within<T>(clause: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
+/// Whether an expression reads a parameter.
 fn reads_params(expr: &Expr) -> bool {
     let mut found = false;
     each_expr(expr, &mut |part| found |= matches!(part.kind, ExprKind::Param(_)));

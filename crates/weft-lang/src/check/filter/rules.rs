@@ -1,4 +1,4 @@
-//! Rules between filters, and between a filter and the traffic of its chain.
+//! Checks the rules between filters, and between a filter and the traffic of its chain.
 
 use weft_core::filter::{FILTERS_MAX, Policies, Reliability, Transport};
 
@@ -95,6 +95,7 @@ fn repeated_by(policies: &Policies) -> &'static str {
     if policies.retry.is_some() { "RETRY" } else { "HEDGE" }
 }
 
+/// Reports a filter whose transport no endpoint of the cluster has.
 fn check_transport(cx: &mut Cx<'_>, filter: &FilterInstance, transport: Transport, cluster: &Cluster) {
     let is_of = |address: &Address| match address {
         Address::Tcp(_) => transport == Transport::Tcp,

@@ -1,4 +1,4 @@
-//! A filter in a chain: its parameters and bindings, the element that computes its keys, and its policies.
+//! Checks a filter in a chain: its parameters and bindings, the element that computes its keys, and its policies.
 
 use super::{Filter, policies};
 use crate::ast;
@@ -65,6 +65,7 @@ pub(in crate::check) fn stage(
     Some(Placed { keys: keys.map(|keys| (keys, specialised)), filter })
 }
 
+/// Warns about PER TRY at a filter.
 fn check_per_try(cx: &mut Cx<'_>, ast: &ast::Stage) {
     let Some(span) = ast.per_try else { return };
     let message = format!("PER TRY applies to elements, but `{}` is a filter", ast.element.name);

@@ -1,4 +1,4 @@
-//! Handlers of queues: their statements, and the rule that every path ends with one verdict.
+//! Checks the handlers of queues: their statements, and the rule that every path ends with one verdict.
 
 use super::Checker;
 use super::expr::{ResolvedName, codepoints};
@@ -16,6 +16,7 @@ const TIMERS_MAX: usize = 4;
 const EVERY_NS_MIN: i64 = 1_000;
 
 impl Checker<'_, '_> {
+    /// Checks the handlers of a queue. Reports a second handler for the same event.
     pub(super) fn handlers(&mut self, item: &ast::Queue, partitioned: bool) -> Vec<QueueHandler> {
         let mut handlers: Vec<QueueHandler> = Vec::new();
         for handler in &item.handlers {
@@ -51,6 +52,7 @@ impl Checker<'_, '_> {
         handlers
     }
 
+    /// Returns the event of a handler.
     fn moment(&mut self, event: &QueueEvent) -> Option<Moment> {
         Some(match event {
             QueueEvent::Enqueue => Moment::Enqueue,
@@ -131,7 +133,7 @@ impl Checker<'_, '_> {
         path
     }
 
-    /// The statements, and whether every path through them ends.
+    /// Checks statements. Returns them, and whether every path through them ends.
     fn block(&mut self, stmts: &[Stmt]) -> (Vec<QueueStmt>, bool) {
         let n_locals = self.locals.len();
         let (mut body, mut ended) = (Vec::new(), false);
@@ -159,6 +161,7 @@ impl Checker<'_, '_> {
         (body, ended)
     }
 
+    /// Checks one statement. Returns it, and whether it ends the handler on every path.
     fn stmt(&mut self, stmt: &Stmt) -> Option<(Kind, bool)> {
         match &stmt.kind {
             StmtKind::Let { name, ty, value } => {
@@ -195,12 +198,13 @@ impl Checker<'_, '_> {
                 self.allow(&[Moment::Enqueue, Moment::Dequeue], "DROP", *span)?;
                 Some((Kind::Verdict(QueueVerdict::Drop), true))
             }
-            StmtKind::Verdict(verdict) => self.foreign(verdict.span),
-            _ => self.foreign(stmt.span),
+            StmtKind::Verdict(verdict) => self.not_in_queues(verdict.span),
+            _ => self.not_in_queues(stmt.span),
         }
     }
 
-    fn foreign<R>(&mut self, span: Span) -> Option<R> {
+    /// Reports a statement that queues do not have.
+    fn not_in_queues<R>(&mut self, span: Span) -> Option<R> {
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "this statement is not allowed in a queue")
             .at(span, "allowed in elements only")
             .with_note(
@@ -211,8 +215,9 @@ impl Checker<'_, '_> {
         None
     }
 
+    /// Checks a SET of a variable, the rank, or a field of the packet.
     fn set(&mut self, target: &AssignTarget, value: &ast::Expr) -> Option<Kind> {
-        let AssignTarget::Path(path) = target else { return self.foreign(target.span()) };
+        let AssignTarget::Path(path) = target else { return self.not_in_queues(target.span()) };
         let (found, ty, can_set) = self.place(path)?;
         if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
             return self
@@ -236,6 +241,7 @@ impl Checker<'_, '_> {
         Some(Kind::Set { place, value })
     }
 
+    /// Reports a target that cannot be set.
     fn cannot_set<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
         let message = format!("`{}` cannot be set", path.to_dotted());
         let help =
@@ -246,6 +252,7 @@ impl Checker<'_, '_> {
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
 
+    /// Checks a verdict: each event has its own.
     fn verdict(&mut self, verdict: &AstVerdict, span: Span) -> Option<Kind> {
         let (word, moments): (&str, &[Moment]) = match verdict {
             AstVerdict::Accept => ("ACCEPT", &[Moment::Enqueue]),
@@ -278,6 +285,7 @@ impl Checker<'_, '_> {
         }))
     }
 
+    /// Checks that the handler permits a verdict.
     fn allow(&mut self, moments: &[Moment], word: &str, span: Span) -> Option<()> {
         if self.moment.is_some_and(|moment| moments.contains(&moment)) {
             return Some(());
@@ -290,6 +298,7 @@ impl Checker<'_, '_> {
     }
 }
 
+/// Returns the keywords of an event.
 fn moment_word(moment: Moment) -> &'static str {
     match moment {
         Moment::Enqueue => "ON ENQUEUE",

@@ -1,4 +1,4 @@
-//! The cost of ON EVERY handlers that run for each partition.
+//! Checks the cost of ON EVERY handlers that run for each partition.
 
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};

@@ -28,6 +28,7 @@ pub(super) fn point_at_arguments(
     }
 }
 
+/// Moves a diagnostic to the arguments whose parameters are used at its span.
 fn at_arguments(
     mut diagnostic: Diagnostic,
     at: Span,

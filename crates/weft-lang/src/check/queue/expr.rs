@@ -1,4 +1,4 @@
-//! Expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
+//! Checks expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
 
 use super::range::Range;
 use super::{Checker, QueueName};
@@ -118,7 +118,7 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
 }
 
 impl Checker<'_, '_> {
-    /// An expression of the expected type; a literal without a unit takes the unit of that type.
+    /// Checks an expression of the expected type; a literal without a unit takes the unit of that type.
     pub(super) fn typed(&mut self, ast: &ast::Expr, want: T) -> Option<QueueExpr> {
         let found = self.expr(ast, Some(want))?;
         if found.ty == want {
@@ -153,6 +153,7 @@ impl Checker<'_, '_> {
         None
     }
 
+    /// Reports an expression of the wrong type, with a conversion.
     fn mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
         let message = format!("expected {}, found {}", a_type(want), a_type(found));
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "wrong type");
@@ -171,11 +172,12 @@ impl Checker<'_, '_> {
 
     /// An expression; `want` gives the unit of plain literals.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
-        let found = self.parts(ast, want)?;
+        let found = self.expr_by_kind(ast, want)?;
         Some(QueueExpr { span: ast.span, ..found })
     }
 
-    fn parts(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
+    /// Checks an expression by its kind. Literals adapt to the wanted type.
+    fn expr_by_kind(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
         let span = ast.span;
         match &ast.kind {
             Ast::Int(n) => match want {
@@ -260,6 +262,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks that a literal fits a signed 64-bit integer.
     fn fits(&mut self, n: u64, span: Span) -> Option<i64> {
         if let Ok(n) = i64::try_from(n) {
             return Some(n);
@@ -270,6 +273,7 @@ impl Checker<'_, '_> {
         None
     }
 
+    /// Reports an expression that queues do not have.
     fn not_a_queue_expr<R>(&mut self, span: Span) -> Option<R> {
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "this expression is not allowed in a queue")
             .at(span, "neither a number nor a BOOL")
@@ -284,6 +288,7 @@ impl Checker<'_, '_> {
         None
     }
 
+    /// Reads a quoted quantity: an interval, a size or a rate.
     fn text(&mut self, text: &str, span: Span) -> Option<QueueExpr> {
         if let Some(ns) = types::interval(text) {
             return Some(literal(Literal::Int(ns), T::Interval, span));
@@ -303,6 +308,7 @@ impl Checker<'_, '_> {
 
     // ---- names -------------------------------------------------------------------------------------------------
 
+    /// Checks a name or a field.
     fn path(&mut self, path: &Path) -> Option<QueueExpr> {
         let (found, ty, _) = self.place(path)?;
         Some(match found {
@@ -328,7 +334,7 @@ impl Checker<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    /// The meaning of a name, its type, and whether it can be set.
+    /// Resolves a name. Returns its meaning, its type, and whether it can be set.
     pub(super) fn place(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -356,7 +362,7 @@ impl Checker<'_, '_> {
             ["link", "rate"] => Some((ResolvedName::Operand(Operand::Rate), T::Number, false)),
             ["queue", _] => self.unknown(path, ["queue.packets", "queue.bytes"]),
             ["link", _] => self.unknown(path, ["link.rate"]),
-            [_] => self.single(path),
+            [_] => self.resolve_name(path),
             _ => match self.header(path, false) {
                 Some(found) => found.map(|(place, ty)| match ty {
                     T::Bool => (ResolvedName::Truth(place), ty, false),
@@ -370,6 +376,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Reports a read of the packet where there is none.
     pub(super) fn no_packet(&mut self, span: Span) {
         let message = "no packet is available here";
         let diagnostic =
@@ -379,6 +386,7 @@ impl Checker<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Resolves `p.field`. Returns its type, and whether it can be set.
     fn packet_field(&mut self, path: &Path, field: &str) -> Option<(ResolvedName, T, bool)> {
         if !self.sees_packet() {
             self.no_packet(path.span);
@@ -401,7 +409,7 @@ impl Checker<'_, '_> {
             return None;
         };
         if matches!(found, Operand::Field(_)) {
-            self.note_field(field);
+            self.record_field(field);
         }
         Some((ResolvedName::Operand(found), *ty, *can_set))
     }
@@ -426,6 +434,7 @@ impl Checker<'_, '_> {
         });
     }
 
+    /// Reports a read of the partition where there is none.
     fn needs_partition(&mut self, span: Span) -> Option<()> {
         if self.has_partition() && self.is_partitioned {
             return Some(());
@@ -451,7 +460,8 @@ impl Checker<'_, '_> {
         None
     }
 
-    fn single(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
+    /// Resolves a name without a dot: a LET, a parameter, a variable or a predefined name.
+    fn resolve_name(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let name = path.as_ident()?;
         if let Some((_, found)) = self.locals.iter().rev().find(|(known, _)| *known == name.name) {
             let (local, ty) = (*found)?;
@@ -527,6 +537,7 @@ impl Checker<'_, '_> {
         });
     }
 
+    /// Reports an unknown name, and lists the known ones.
     fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
         let message = format!("unknown name `{}`", path.to_dotted());
         let known: Vec<&str> = known.into_iter().collect();
@@ -548,7 +559,7 @@ impl Checker<'_, '_> {
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
-    /// Both operands with a common type: a plain literal takes the type of the other side.
+    /// Checks both operands and gives them a common type: a plain literal takes the type of the other side.
     fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
         let is_whole = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
         let (left, right) = if is_whole(a) && !is_whole(b) {
@@ -567,7 +578,7 @@ impl Checker<'_, '_> {
         self.compared(op, (a, left), (b, right))
     }
 
-    /// A comparison of a value that was evaluated once.
+    /// Builds a comparison of a value that was evaluated once.
     fn compared(
         &mut self,
         op: B,
@@ -621,6 +632,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks a binary operation.
     fn binary(
         &mut self,
         op: BinaryOp,
@@ -651,6 +663,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks an addition or subtraction of quantities with matching units.
     fn sum(&mut self, is_add: bool, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
         let want = want.filter(|ty| *ty != T::Timestamp);
         let (left, right) = self.both(a, b, want)?;
@@ -670,7 +683,7 @@ impl Checker<'_, '_> {
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
 
-    /// A product of a quantity with a unit and a number without one.
+    /// Checks a product of a quantity with a unit and a number without one.
     fn product(&mut self, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let (left, right) = (self.expr(a, None)?, self.expr(b, None)?);
         let (left, right) = match (left.ty, right.ty) {
@@ -691,6 +704,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks a division or remainder; the units determine the type of the result.
     fn quotient(&mut self, is_rest: bool, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let left = self.expr(a, None)?;
         let right = self.expr(b, Some(left.ty).filter(|ty| *ty == T::Float))?;
@@ -717,6 +731,7 @@ impl Checker<'_, '_> {
 
     // ---- functions ---------------------------------------------------------------------------------------------
 
+    /// Checks a function call.
     fn call(&mut self, name: &str, args: &[ast::Expr], span: Span, want: Option<T>) -> Option<QueueExpr> {
         let n_args = match name {
             "flow" | "now" | "rand" => 0..=0,
@@ -746,7 +761,7 @@ impl Checker<'_, '_> {
         let int = |n: i64| literal(Literal::Int(n), T::Number, span);
         Some(match name {
             "flow" => {
-                self.note_field("flow");
+                self.record_field("flow");
                 if !self.sees_packet() {
                     return self.not_a_queue_expr(span);
                 }
@@ -914,6 +929,7 @@ impl Checker<'_, '_> {
         })
     }
 
+    /// Reports an argument of `partitions` by which partitions are not counted.
     fn not_counted<R>(&mut self, span: Span) -> Option<R> {
         let message = "partitions are counted by a packet field";
         let help = "write `partitions(p.src)`; `p.dst`, `p.class` and header fields are allowed too";
@@ -980,6 +996,7 @@ fn is_plain_number(ast: &ast::Expr) -> bool {
     }
 }
 
+/// Formats a type with its article.
 fn a_type(ty: T) -> String {
     match ty {
         T::Number => ty.name().to_owned(),

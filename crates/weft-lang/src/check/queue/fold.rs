@@ -1,4 +1,4 @@
-//! Constants of queues.
+//! Folds constant expressions of queues.
 
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueUnary as U,
@@ -28,6 +28,7 @@ pub(super) fn fold(expr: &QueueExpr) -> Option<Literal> {
     }
 }
 
+/// Computes a unary operation on a constant. None if it is not folded.
 fn unary(op: U, a: Literal) -> Option<Literal> {
     Some(match (op, a) {
         (U::Not, Literal::Bool(b)) => Literal::Bool(!b),
@@ -59,6 +60,7 @@ fn int(op: B, a: i64, b: i64) -> Option<Literal> {
     })
 }
 
+/// Computes a binary operation on floats. None if it is not folded.
 fn float(op: B, a: f64, b: f64) -> Option<Literal> {
     Some(match op {
         B::Eq => Literal::Bool(a == b),
@@ -73,6 +75,7 @@ fn float(op: B, a: f64, b: f64) -> Option<Literal> {
     })
 }
 
+/// Computes a binary operation on BOOLs. None if it is not folded.
 fn truth(op: B, a: bool, b: bool) -> Option<bool> {
     Some(match op {
         B::And => a && b,

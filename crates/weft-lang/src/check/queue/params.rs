@@ -1,4 +1,4 @@
-//! Parameters of queues: their types, and their values.
+//! Checks the parameters of queues: their types, and their values.
 
 use super::{Checker, Literal, QueueName, RESERVED, T};
 use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
@@ -8,8 +8,8 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 use weft_core::{Interval, Type};
 
-/// The parameters of a queue with their values, and whether all values are valid. An invalid default is replaced, so
-/// that the rest can be checked.
+/// Computes the parameters of a queue. Returns their values, and whether all values are valid. An invalid default is
+/// replaced, so that the rest can be checked.
 pub(super) fn params(
     cx: &mut Cx<'_>,
     item: &ast::Queue,
@@ -112,7 +112,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// A value as people write it.
+/// Formats a value for messages.
 fn shown(value: Literal, ty: T) -> String {
     match (value, ty) {
         (Literal::Bool(b), _) => b.to_string(),
@@ -147,7 +147,7 @@ fn placeholder(ty: T) -> Literal {
     }
 }
 
-/// The type of a variable or parameter, with its range and width in bits.
+/// Resolves the type of a variable or parameter, with its range and width in bits.
 pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8)> {
     let known = cx.type_expr(ast)?;
     let all = (i64::MIN, i64::MAX);

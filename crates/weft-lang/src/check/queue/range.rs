@@ -75,7 +75,7 @@ impl Range {
         Self::of(log2(self.low), log2(self.high))
     }
 
-    /// `a op b`, for operations from integers to an integer.
+    /// Returns the range of `a op b`, for operations from integers to an integer.
     pub(super) fn binary(op: B, a: Self, b: Self) -> Self {
         match op {
             B::Add => {
@@ -123,6 +123,7 @@ fn corners(a: Range, b: Range, op: impl Fn(i128, i128) -> i128) -> Range {
     range_or_all(low, all.into_iter().fold(all[0], i128::max))
 }
 
+/// Returns the range of a quotient. A division by zero gives zero.
 fn quotient(a: Range, b: Range) -> Range {
     let divided = |by: Option<Range>| by.map(|by| corners(a, by, |x, y| x / y));
     let below = divided(b.and(Range::of(i64::MIN, -1)));

@@ -1,4 +1,4 @@
-//! The possible ranks of a level, compared with its `BITS`.
+//! Checks the possible ranks of a level against its `BITS`.
 //!
 //! An abstract interpretation of handlers, path by path. The state holds the known range of each value: from its type,
 //! from assignments, and from the conditions of the path. At most [`STATES_MAX`] paths are kept separate; further ones
@@ -82,6 +82,7 @@ struct RankOverflow {
 }
 
 impl RankOverflow {
+    /// Formats the overflow: an error if it is certain, otherwise a warning.
     fn diagnostic(&self, cx: &Cx<'_>) -> Diagnostic {
         let Self { span, found, bits, .. } = *self;
         let fits = format!("with BITS {bits} ranks are 0 to {}", greatest(bits));
@@ -115,7 +116,7 @@ impl RankOverflow {
             .with_help(format!("write `{}` if that is intended, or {}", self.bounded(text), self.more_bits()))
     }
 
-    /// An expression that keeps it in range.
+    /// Formats an expression that keeps the rank in range.
     fn bounded(&self, text: &str) -> String {
         let greatest = greatest(self.bits);
         match (self.found.low < 0, self.found.high > greatest) {
@@ -125,6 +126,7 @@ impl RankOverflow {
         }
     }
 
+    /// Suggests a number of bits that holds the rank, or no BITS.
     fn more_bits(&self) -> String {
         let bits = i64::BITS - self.found.high.leading_zeros();
         match self.found.low >= 0 && bits <= u32::from(RANK_BITS_MAX) {
@@ -138,7 +140,7 @@ impl RankOverflow {
     }
 }
 
-/// `0 to 255`
+/// Formats a range for messages: `0 to 255`.
 fn spelled(range: Range) -> String {
     match (range.low, range.high) {
         (low, high) if low == high => low.to_string(),
@@ -188,6 +190,7 @@ impl AbstractValue {
         if let Self::Whole(range) = self { range } else { Range::ALL }
     }
 
+    /// Returns the smallest abstract value that covers both; `Nothing` for values of different kinds.
     fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Whole(a), Self::Whole(b)) => Self::Whole(a.or(b)),
@@ -205,6 +208,7 @@ enum Name {
     Operand(Operand),
 }
 
+/// Returns the local or operand that an expression names.
 fn name_of(expr: &QueueExpr) -> Option<Name> {
     match &expr.kind {
         Kind::Local(local) => Some(Name::Local(*local)),
@@ -264,7 +268,7 @@ struct RankAnalyzer<'w> {
 impl RankAnalyzer<'_> {
     // ---- statements --------------------------------------------------------------------------------------------
 
-    /// The states after the statements.
+    /// Analyses statements. Returns the states after them.
     fn stmts(&mut self, stmts: &[QueueStmt], mut states: Vec<State>) -> Vec<State> {
         for stmt in stmts {
             if self.n_visits.get() >= VISITS_MAX {
@@ -291,6 +295,7 @@ impl RankAnalyzer<'_> {
         states
     }
 
+    /// Applies an assignment to each state.
     fn assign(
         &self,
         states: &[State],
@@ -305,6 +310,7 @@ impl RankAnalyzer<'_> {
         after
     }
 
+    /// Analyses the arms of an IF: each with the states in which its condition is true.
     fn arms(
         &mut self,
         arms: &[(QueueExpr, Vec<QueueStmt>)],
@@ -336,7 +342,7 @@ impl RankAnalyzer<'_> {
         (side(true), side(false))
     }
 
-    /// Notes a rank that does not fit.
+    /// Reports a rank that does not fit in its bits.
     fn report_overflows(&mut self, states: &[State], value: &QueueExpr, bits: u8, of_packets: bool) {
         let fits = Range::up_to(greatest(bits));
         let all: Vec<_> = states.iter().flat_map(|state| self.outcomes(state, value)).collect();
@@ -386,7 +392,7 @@ impl RankAnalyzer<'_> {
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
-    /// The state narrowed by a condition's assumed value; None if it is impossible.
+    /// Returns the state narrowed by a condition's assumed value; None if it is impossible.
     fn assume(&self, state: &State, condition: &QueueExpr, is_true: bool) -> Option<State> {
         if !self.may_continue(state) {
             return Some(state.clone());
@@ -424,6 +430,7 @@ impl RankAnalyzer<'_> {
         }
     }
 
+    /// Narrows the operands of a comparison by its truth. None if the state is impossible.
     fn assume_compared(
         &self,
         state: &State,
@@ -478,7 +485,7 @@ impl RankAnalyzer<'_> {
         self.n_visits.get() < VISITS_MAX
     }
 
-    /// The properties of an expression.
+    /// Computes the abstract value of an expression in a state.
     fn value(&self, state: &State, expr: &QueueExpr) -> AbstractValue {
         if !self.may_continue(state) {
             return unknown_value(expr.ty);
@@ -515,7 +522,7 @@ impl RankAnalyzer<'_> {
         }
     }
 
-    /// The range of a value at the start of a handler.
+    /// Returns the range of a value at the start of a handler.
     fn initial_value(&self, name: &Name, ty: T) -> AbstractValue {
         let Name::Operand(place) = name else { return unknown_value(ty) };
         if !ty.is_whole() {
@@ -542,6 +549,7 @@ impl RankAnalyzer<'_> {
         })
     }
 
+    /// Returns the possible range of a packet field.
     fn field(&self, name: &str) -> Range {
         match name {
             "flow" | "src" | "dst" => Range::HASH,
@@ -599,12 +607,14 @@ fn of_header(header: &QueueHeader) -> Range {
     }
 }
 
+/// Returns the number of partitions of a level.
 fn n_partitions(level: &QueueLevel) -> i64 {
     level.partitions.as_ref().map_or(1, |(partitions, _)| match partitions {
         QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n } => i64::from(*n),
     })
 }
 
+/// Applies a unary operation to an abstract value.
 fn unary(op: U, a: AbstractValue) -> AbstractValue {
     match (op, a) {
         (U::Not, AbstractValue::Truth(truth)) => AbstractValue::Truth(!truth),

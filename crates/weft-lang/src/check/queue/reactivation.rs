@@ -1,4 +1,4 @@
-//! Queues that treat a just-emptied partition as new.
+//! Warns of queues that treat a just-emptied partition as new.
 
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};

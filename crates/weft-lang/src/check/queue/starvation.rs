@@ -1,4 +1,4 @@
-//! Queues that no packet ever leaves.
+//! Finds queues that no packet ever leaves.
 
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
@@ -28,6 +28,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     }
 }
 
+/// Collects the verdicts in statements.
 fn verdicts_of<'a>(stmts: &'a [QueueStmt], verdicts: &mut Vec<(&'a QueueVerdict, Span)>) {
     for stmt in stmts {
         match &stmt.kind {

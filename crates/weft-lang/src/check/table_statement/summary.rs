@@ -1,4 +1,4 @@
-//! Aggregation: `SELECT link, sum(drops) FROM queues GROUP BY link`.
+//! Checks aggregations: `SELECT link, sum(drops) FROM queues GROUP BY link`.
 
 use weft_core::Type;
 
@@ -47,6 +47,7 @@ pub(super) struct QueriedTable<'a, 'c> {
 }
 
 impl QueriedTable<'_, '_> {
+    /// Checks a SELECT with aggregates or GROUP BY.
     pub(super) fn summary(
         &mut self,
         items: &[SelectItem],
@@ -64,6 +65,7 @@ impl QueriedTable<'_, '_> {
         Some(Summary { group, items, order })
     }
 
+    /// Returns the measures of one SELECT item: an aggregate, or a grouped column.
     fn measures(&mut self, item: &SelectItem, group: &[usize]) -> Option<Vec<(String, Measure)>> {
         match item {
             SelectItem::Value { value, alias } if is_aggregate(value) => {
@@ -83,6 +85,7 @@ impl QueriedTable<'_, '_> {
         }
     }
 
+    /// Returns the name of a result column without an alias.
     fn name_of(&self, value: &ast::Expr) -> String {
         match &value.kind {
             ast::ExprKind::Call { star: Some(_), .. } => "count".to_owned(),
@@ -90,6 +93,7 @@ impl QueriedTable<'_, '_> {
         }
     }
 
+    /// Checks one aggregate. Sums have 64 bits.
     fn aggregate(&mut self, value: &ast::Expr) -> Option<Measure> {
         let mut scope = Scope::new(self.cx, self.row, &[], View::Row, self.n_rand);
         let (aggregate, ty, _) = scope.aggregate_call(value)?;
@@ -121,7 +125,7 @@ impl QueriedTable<'_, '_> {
         false
     }
 
-    /// The item of a name.
+    /// Finds the result column with this name. Reports an unknown one.
     fn item_of(&mut self, items: &[(String, Measure)], name: &ast::Ident) -> Option<usize> {
         let at = items.iter().position(|(known, _)| *known == name.name);
         if at.is_none() {

@@ -1,4 +1,4 @@
-//! Dependencies of computed fields: never on themselves, nor on a checksum that covers them.
+//! Checks the dependencies of computed fields: never on themselves, nor on a checksum that covers them.
 
 use weft_core::wire::{Expr, Field, FieldId, Protocol, Rule};
 
@@ -128,7 +128,7 @@ fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     from
 }
 
-/// A dependency cycle of a field, starting with the field.
+/// Finds a dependency cycle of a field, starting with the field.
 fn cycle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     let mut seen = vec![id];
     let mut paths = vec![vec![id]];

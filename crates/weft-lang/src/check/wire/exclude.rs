@@ -1,4 +1,4 @@
-//! Whether two conditions over a header exclude each other.
+//! Decides whether two conditions over a header exclude each other.
 //!
 //! A condition is split into cases; each case restricts some numbers of the header to intervals. Two conditions exclude
 //! each other if every pair of their cases is contradictory. Otherwise the minimum of each interval is a witness, if it
@@ -33,7 +33,7 @@ pub(super) fn n_intervals(cases: &[Case]) -> usize {
     cases.iter().flat_map(|case| &case.0).map(|(_, set)| set.len()).sum()
 }
 
-/// Whether two conditions may both be true.
+/// Finds values with which both conditions are true. None if they exclude each other.
 pub(super) fn overlap((a, of_a): (&Expr, &[Case]), (b, of_b): (&Expr, &[Case])) -> Option<Overlap> {
     let mut both = of_a.iter().flat_map(|a| of_b.iter().filter_map(|b| intersect(a, b)));
     let first = both.next()?;
@@ -51,7 +51,7 @@ struct Cases<'m> {
 }
 
 impl Cases<'_> {
-    /// The cases in which an expression equals `truth`.
+    /// Returns the cases in which an expression equals `truth`.
     fn of(&self, expr: &Expr, truth: bool) -> Option<Vec<Case>> {
         match expr {
             Expr::Int(n) => Some(if (*n != 0) == truth { vec![Case::default()] } else { Vec::new() }),
@@ -81,6 +81,7 @@ impl Cases<'_> {
         }
     }
 
+    /// Returns the cases in which a comparison with a number has this truth.
     fn compared(&self, op: BinaryOp, e: &Expr, n: u64, truth: bool) -> Vec<Case> {
         let set = match op {
             BinaryOp::Eq => vec![(n, n)],
@@ -94,6 +95,7 @@ impl Cases<'_> {
         self.within(e, set, truth)
     }
 
+    /// Returns the cases in which an expression's value is in the intervals, or outside of them.
     fn within(&self, e: &Expr, set: Intervals, truth: bool) -> Vec<Case> {
         let set = if truth { set } else { without(&set) };
         let set = common(&set, &[(0, (self.most)(e))]);
@@ -101,6 +103,7 @@ impl Cases<'_> {
     }
 }
 
+/// Returns the comparison with swapped operands.
 fn mirrored(op: BinaryOp) -> BinaryOp {
     match op {
         BinaryOp::Lt => BinaryOp::Gt,
@@ -151,7 +154,7 @@ fn is_read(expr: &Expr) -> bool {
     !matches!(expr, Expr::Int(_) | Expr::Not(_) | Expr::In(..) | Expr::If(..) | Expr::Binary(..))
 }
 
-/// The inputs of an expression.
+/// Returns the inputs of an expression.
 fn read_by(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Int(_) => Vec::new(),
@@ -173,7 +176,7 @@ fn witness_value(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
     }
 }
 
-/// All that is in neither interval.
+/// Returns the complement of some intervals.
 fn without(set: &[(u64, u64)]) -> Intervals {
     let (mut out, mut from) = (Vec::new(), Some(0));
     for (low, high) in set {
@@ -186,6 +189,7 @@ fn without(set: &[(u64, u64)]) -> Intervals {
     out
 }
 
+/// Intersects two sorted lists of intervals.
 fn common(a: &[(u64, u64)], b: &[(u64, u64)]) -> Intervals {
     let (mut out, mut i, mut j) = (Vec::new(), 0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {

@@ -1,4 +1,4 @@
-//! Expressions over a header: the names available in each clause, and the ranges of values.
+//! Checks expressions over a header: the names available in each clause, and the ranges of values.
 
 use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_max};
 
@@ -62,7 +62,7 @@ pub(super) struct Typed {
     pub(super) range: (u64, u64),
 }
 
-/// A number: an expression that is not BOOL, or a BOOL used as 0 or 1.
+/// Checks a number: an expression that is not BOOL, or a BOOL used as 0 or 1.
 pub(super) fn number(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
@@ -80,7 +80,7 @@ pub(super) fn number(
     ExprReader { cx, header, at }.expr(ast)
 }
 
-/// A condition.
+/// Checks a condition over a header.
 pub(super) fn condition(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
@@ -95,6 +95,7 @@ pub(super) fn condition(
     None
 }
 
+/// Reports a number where a condition is expected.
 fn not_a_truth(cx: &mut Cx<'_>, ast: &ast::Expr) {
     let text = cx.sources.slice(ast.span).to_owned();
     let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "expected a condition, found a number")
@@ -129,6 +130,7 @@ struct ExprReader<'r, 'c, 'a> {
 }
 
 impl ExprReader<'_, '_, '_> {
+    /// Checks an expression. Returns it with its range.
     fn expr(&mut self, ast: &ast::Expr) -> Option<Typed> {
         let span = ast.span;
         match &ast.kind {
@@ -151,6 +153,7 @@ impl ExprReader<'_, '_, '_> {
         }
     }
 
+    /// Checks a condition. Reports a number.
     fn truth(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let typed = self.expr(ast)?;
         if typed.is_truth {
@@ -160,6 +163,7 @@ impl ExprReader<'_, '_, '_> {
         None
     }
 
+    /// Reports an expression that wire formats do not have.
     fn unfit<T>(&mut self, span: Span) -> Option<T> {
         let diagnostic = Diagnostic::error(
             code::WIRE_NOT_SEEN,
@@ -174,6 +178,7 @@ impl ExprReader<'_, '_, '_> {
         None
     }
 
+    /// Reports a name that this clause cannot use.
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
         let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
             .at(span, "not available")
@@ -184,6 +189,7 @@ impl ExprReader<'_, '_, '_> {
 
     // ---- names -------------------------------------------------------------------------------------------------
 
+    /// Resolves a name: a field, or a predefined word that is known in this clause.
     fn name(&mut self, name: &Ident) -> Option<Typed> {
         use Purpose as P;
         let purpose = self.at.purpose;
@@ -226,6 +232,7 @@ impl ExprReader<'_, '_, '_> {
         Some(Typed { is_truth: matches!(expr, Expr::Last), expr, range: (0, most) })
     }
 
+    /// Reports an unknown field.
     fn unknown<T>(&mut self, name: &Ident) -> Option<T> {
         const WORDS: [&str; 5] = ["header_bytes", "payload_bytes", "round_bytes", "rest", "last"];
         if let Some(declared) = self.header.later(&name.name) {
@@ -243,6 +250,7 @@ impl ExprReader<'_, '_, '_> {
         None
     }
 
+    /// Reads a field that is a number and already parsed.
     fn field(&mut self, id: FieldId, span: Span) -> Option<Typed> {
         self.check_in_scope(id, span)?;
         let info = &self.header.infos[usize::from(id.0)];
@@ -279,6 +287,7 @@ impl ExprReader<'_, '_, '_> {
         None
     }
 
+    /// Reports a field that is declared later.
     fn too_early<T>(&mut self, name: &str, (span, declared): (Span, Span)) -> Option<T> {
         let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "read before it is parsed")
@@ -290,6 +299,7 @@ impl ExprReader<'_, '_, '_> {
 
     // ---- functions ---------------------------------------------------------------------------------------------
 
+    /// Checks a function call.
     fn call(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<Typed> {
         match function.name.to_ascii_lowercase().as_str() {
             "peek" => self.peek(args, span),
@@ -322,6 +332,7 @@ impl ExprReader<'_, '_, '_> {
         }
     }
 
+    /// Checks `peek bit(n)`: the first bits after the header.
     fn peek(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         if self.at.purpose != Purpose::Next {
             return self.not_here(
@@ -336,7 +347,7 @@ impl ExprReader<'_, '_, '_> {
         Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
     }
 
-    /// `hash(inner.flow)`: available when the header is pushed onto a packet.
+    /// Checks `hash(inner.flow)`: available when the header is pushed onto a packet.
     fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         let is_flow = |path: &ast::Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
         match args {
@@ -353,6 +364,7 @@ impl ExprReader<'_, '_, '_> {
         Some(Typed { expr: Expr::Flow, is_truth: false, range: (0, u64::from(u32::MAX)) })
     }
 
+    /// Checks `count(repeat)`: the number of iterations.
     fn count(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         let name = match args {
             [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
@@ -379,6 +391,7 @@ impl ExprReader<'_, '_, '_> {
         })
     }
 
+    /// Returns the field that is the only argument of a function.
     fn field_name(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<FieldId> {
         let name = match args {
             [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
@@ -393,6 +406,7 @@ impl ExprReader<'_, '_, '_> {
         }
     }
 
+    /// Reports wrong arguments, and shows the syntax.
     fn bad_arguments<T>(&mut self, span: Span, form: &str) -> Option<T> {
         let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "wrong arguments")
             .at(span, "not valid")
@@ -433,6 +447,7 @@ impl ExprReader<'_, '_, '_> {
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
+    /// Checks a binary operation.
     fn binary(
         &mut self,
         op: ast::BinaryOp,
@@ -492,7 +507,7 @@ impl ExprReader<'_, '_, '_> {
         self.cx.report(diagnostic);
     }
 
-    /// An operand; a checksum is none.
+    /// Checks an operand. Reports a checksum, which must be a whole expression.
     fn part(&mut self, ast: &ast::Expr) -> Option<Typed> {
         let typed = self.expr(ast)?;
         if matches!(typed.expr, Expr::Checksum(_)) {
@@ -502,6 +517,7 @@ impl ExprReader<'_, '_, '_> {
         Some(typed)
     }
 
+    /// Checks `x IN (...)` with a list of numbers.
     fn in_list(&mut self, operand: &ast::Expr, list: &[ast::Expr], negated: bool) -> Option<Typed> {
         let operand = self.part(operand);
         let mut values = Some(Vec::new());
@@ -527,6 +543,7 @@ impl ExprReader<'_, '_, '_> {
         Some(truth(if negated { Expr::Not(Box::new(expr)) } else { expr }))
     }
 
+    /// Checks `x BETWEEN a AND b`.
     fn between(
         &mut self,
         operand: &ast::Expr,
@@ -542,6 +559,7 @@ impl ExprReader<'_, '_, '_> {
         Some(truth(if negated { Expr::Not(Box::new(expr)) } else { expr }))
     }
 
+    /// Checks a CASE, which needs an ELSE.
     fn case(&mut self, arms: &[ast::CaseArm], otherwise: Option<&ast::Expr>, span: Span) -> Option<Typed> {
         let Some(otherwise) = otherwise else {
             let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
@@ -573,7 +591,7 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Binary(op, Box::new(left), Box::new(right))
 }
 
-/// The same comparison with swapped operands.
+/// Returns the same comparison for swapped operands.
 fn mirrored(op: BinaryOp) -> BinaryOp {
     match op {
         BinaryOp::Lt => BinaryOp::Gt,

@@ -1,4 +1,4 @@
-//! The header of a protocol: fields in whole bytes, and a maximum size.
+//! Checks the header of a protocol: fields in whole bytes, and a maximum size.
 
 use weft_core::types::Type;
 use weft_core::wire::{
@@ -19,7 +19,7 @@ use crate::source::Span;
 pub(super) struct Header<'a> {
     pub(super) ast: &'a ast::Protocol,
     pub(super) protocol: Protocol,
-    /// Of each of [`Protocol::fields`].
+    /// The properties of each of [`Protocol::fields`].
     pub(super) infos: Vec<FieldInfo>,
     pub(super) repeats: Vec<Repeat>,
     /// `PAYLOAD ... WHEN (e)`: otherwise the payload is only bytes.
@@ -44,7 +44,7 @@ pub(super) struct FieldInfo {
 pub(super) struct Repeat {
     pub(super) name: String,
     span: Span,
-    /// Rounds at most.
+    /// The maximum number of iterations.
     pub(super) max: u32,
     /// Fields up to its end.
     pub(super) n_before: usize,
@@ -120,6 +120,7 @@ struct PartialBytes {
 impl<'a> Builder<'_, '_, 'a> {
     // ---- items -------------------------------------------------------------------------------------------------
 
+    /// Checks the items of a header. Returns them with their possible size in bytes.
     fn items(&mut self, items: &'a [WireItem], place: ItemContext) -> (Vec<Item>, ByteRange) {
         let (mut done, mut size, mut open) = (Vec::new(), ByteRange::default(), PartialBytes::default());
         for item in items {
@@ -186,6 +187,7 @@ impl<'a> Builder<'_, '_, 'a> {
         self.cx.report(diagnostic.with_help(help));
     }
 
+    /// Checks a condition that reads the fields so far.
     fn condition(&mut self, ast: &ast::Expr, repeat: Option<usize>, purpose: Purpose) -> Option<Expr> {
         let at = ExprContext { purpose, n_before: self.header.infos.len(), repeat };
         let condition = expr::condition(self.cx, &self.header, at, ast);
@@ -198,6 +200,7 @@ impl<'a> Builder<'_, '_, 'a> {
         expr::number(self.cx, &self.header, at, ast)
     }
 
+    /// Reports more fields than the limit.
     fn too_many_fields(&mut self, span: Span) {
         let message = format!("a protocol has at most {FIELDS_MAX} fields");
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
@@ -207,6 +210,7 @@ impl<'a> Builder<'_, '_, 'a> {
         self.header.is_gappy = true;
     }
 
+    /// Checks a REPEAT. Nested ones are not supported.
     fn repeat(
         &mut self,
         name: &Ident,
@@ -270,6 +274,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some((Item::Repeat { name: name.name.clone(), field, items, until, max, line }, size))
     }
 
+    /// Reports a field whose name is already used.
     fn report_duplicate_name(&mut self, name: &Ident) {
         if let Some(first) = self.header.protocol.field(&name.name) {
             let first = self.header.infos[usize::from(first.0)].span;
@@ -277,7 +282,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    /// All rounds of a REPEAT form a field with its name; its length is not known yet.
+    /// Adds the field that all rounds of a REPEAT form, with its name; its length is not known yet.
     fn rounds(&mut self, name: &Ident, place: ItemContext) -> Option<FieldId> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
         if usize::from(id.0) >= FIELDS_MAX {
@@ -306,7 +311,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some(id)
     }
 
-    /// The maximum number of rounds: as written, or as implied.
+    /// Returns the maximum number of rounds: as written, or as implied.
     fn rounds_max(&mut self, name: &Ident, max: Option<&ast::Expr>, rounds: u64) -> Option<u32> {
         let limit = u64::from(REPEATS_MAX);
         let Some(max) = max else {
@@ -334,7 +339,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some(n.min(rounds.max(1)) as u32)
     }
 
-    /// A number that is written.
+    /// Reads a literal number. `what` describes it in the error.
     fn int(&mut self, ast: &ast::Expr, what: &str) -> Option<u64> {
         if let Ast::Int(n) = ast.kind {
             return Some(n);
@@ -348,6 +353,7 @@ impl<'a> Builder<'_, '_, 'a> {
 
     // ---- fields ------------------------------------------------------------------------------------------------
 
+    /// Checks a field: its name, width, type and rule.
     fn field(
         &mut self,
         field: &'a WireField,
@@ -406,6 +412,7 @@ impl<'a> Builder<'_, '_, 'a> {
         (id, size)
     }
 
+    /// Checks the width of a bit field, and adds it to the open bytes.
     fn bits(
         &mut self,
         field: &WireField,
@@ -446,6 +453,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some(Width::Bits { n: count as u8, little: little.is_some() && count > 8 })
     }
 
+    /// Checks the length of a byte field and its maximum.
     fn bytes(
         &mut self,
         field: &WireField,
@@ -480,7 +488,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some((Width::Bytes { count: count.expr, max: max as u32 }, size))
     }
 
-    /// The type as a column.
+    /// Returns the type of a field as a column: the declared one, or that of its width.
     fn ty(&mut self, field: &WireField, width: &Width, size: ByteRange) -> Type {
         let own = match width {
             Width::Bits { n: 1, .. } => Type::Bool,
@@ -511,6 +519,7 @@ impl<'a> Builder<'_, '_, 'a> {
 
     // ---- what holds of all -------------------------------------------------------------------------------------
 
+    /// Stores the minimum and maximum size of the header. Reports one that is too long.
     fn sizes(&mut self, size: ByteRange) {
         let protocol = &mut self.header.protocol;
         let limit = u64::from(HEADER_BYTES_MAX);
@@ -544,6 +553,7 @@ impl<'a> Builder<'_, '_, 'a> {
         spans
     }
 
+    /// Checks the rule of a field: a constant, DEFAULT, COMPUTED or RESERVED.
     fn rule(
         &mut self,
         id: FieldId,
@@ -656,6 +666,7 @@ impl<'a> Builder<'_, '_, 'a> {
         false
     }
 
+    /// Reports a number that does not fit its field.
     fn too_large(&mut self, field: &WireField, n: u64, span: Span) {
         let message = format!("{n} does not fit `{}`", field.name.name);
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
@@ -664,7 +675,7 @@ impl<'a> Builder<'_, '_, 'a> {
         self.cx.report(diagnostic);
     }
 
-    /// `LENGTH` and `WHEN` of the PAYLOAD.
+    /// Checks `LENGTH` and `WHEN` of the PAYLOAD.
     fn payload(&mut self) {
         let Some(payload) = &self.header.ast.payload else { return };
         if let Some(length) = &payload.length {
@@ -682,8 +693,8 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 }
 
-/// The offset of a field in bits, modulo a 16-bit word; None if it is unknown. Also returns whether the field was
-/// reached.
+/// Returns the offset of a field in bits, modulo a 16-bit word; None if it is unknown. Also returns whether the field
+/// was reached.
 fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>) -> bool {
     const WORD: u64 = 16;
     for item in items {

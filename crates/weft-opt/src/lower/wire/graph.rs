@@ -1,4 +1,4 @@
-//! The graph of layers that a parser reads: those that the chain uses, and those on the paths to them.
+//! Builds the graph of layers that a parser reads: those that the chain uses, and those on the paths to them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use weft_core::inputs::InputSet;
 use weft_core::wire::{FieldId, Next, Protocol, ProtocolId};
 use weft_ir::ir::InputId;
 
-/// A layer that a parser may meet: a protocol, and its level.
+/// A layer that a parser may reach: a protocol, and its level.
 pub(super) type Node = (ProtocolId, u8);
 
 /// Information about a layer that the chain wants.
@@ -49,7 +49,7 @@ pub(super) struct Graph<'n> {
 }
 
 impl<'n> Graph<'n> {
-    /// The graph for wanted fields, for frames that begin with one of the roots.
+    /// Builds the graph for wanted fields, for frames that begin with one of the roots.
     pub(super) fn new(
         protocols: &'n [Protocol],
         roots: &[ProtocolId],
@@ -64,7 +64,7 @@ impl<'n> Graph<'n> {
             backs: BTreeSet::new(),
             has_fragments: false,
         };
-        let useful = graph.useful(level_max);
+        let useful = graph.layers_that_reach_wanted(level_max);
         graph.roots = roots.iter().map(|root| (*root, 0)).filter(|root| useful.contains(root)).collect();
         let (mut done, mut under_way) = (BTreeSet::new(), BTreeSet::new());
         for root in graph.roots.clone() {
@@ -87,28 +87,30 @@ impl<'n> Graph<'n> {
         !self.backs.is_empty()
     }
 
-    /// The inputs in `asked` that frames with these layers have ([`Graph::usual_layers`]). This is a guess that matters
-    /// only for speed.
-    pub(super) fn usual(&self, layers: &[Vec<Node>], asked: InputSet) -> InputSet {
-        let of_all = |nodes: &Vec<Node>| nodes.iter().fold(asked, |all, node| all & self.gives(*node));
-        layers.iter().fold(InputSet::EMPTY, |usual, nodes| usual | of_all(nodes))
+    /// Returns those of `requested_inputs` that every frame with these layers has ([`Graph::specialized_layers`]).
+    /// This is a guess that matters only for speed.
+    pub(super) fn specialized_inputs(&self, layers: &[Vec<Node>], requested_inputs: InputSet) -> InputSet {
+        let of_all = |nodes: &Vec<Node>| {
+            nodes.iter().fold(requested_inputs, |all, node| all & self.inputs_set_by(*node))
+        };
+        layers.iter().fold(InputSet::EMPTY, |all, nodes| all | of_all(nodes))
     }
 
-    /// The layers of most frames, for a chain that reads these inputs, from the first layer on: alternatives such as
-    /// TCP and UDP share one position.
+    /// Guesses the layers of most frames, for a chain that reads these inputs, from the first layer on: alternatives
+    /// such as TCP and UDP share one position.
     ///
     /// Optional layers, such as tags, are not among them. Alternatives are layers with a common input; otherwise the
     /// guess follows the path with the most wanted inputs.
-    pub(super) fn usual_layers(&self, asked: InputSet) -> Vec<Vec<Node>> {
-        let reach = self.reach(asked);
-        let (mut usual, mut nodes) = (Vec::new(), self.roots.clone());
+    pub(super) fn specialized_layers(&self, requested_inputs: InputSet) -> Vec<Vec<Node>> {
+        let reach = self.reachable_inputs(requested_inputs);
+        let (mut layers, mut nodes) = (Vec::new(), self.roots.clone());
         loop {
-            let gives = |node: Node| self.gives(node) & asked;
+            let gives = |node: Node| self.inputs_set_by(node) & requested_inputs;
             let shares = |node: &Node| {
                 let others = nodes.iter().filter(|other| *other != node);
                 others.fold(InputSet::EMPTY, |all, other| all | gives(*other)) & gives(*node)
             };
-            let Some(most) = nodes.iter().map(|node| shares(node).len()).max() else { return usual };
+            let Some(most) = nodes.iter().map(|node| shares(node).len()).max() else { return layers };
             let peers: Vec<Node> = match most {
                 0 => {
                     nodes.iter().copied().min_by_key(|node| Reverse(reach[node].len())).into_iter().collect()
@@ -122,16 +124,17 @@ impl<'n> Graph<'n> {
             let is_of_all =
                 |to: &Node| peers.iter().all(|node| self.forward_edges(*node).any(|other| other == *to));
             nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
-            usual.push(peers);
+            layers.push(peers);
         }
     }
 
-    /// For each layer, the inputs in `asked` that it and its successors may set.
-    fn reach(&self, asked: InputSet) -> BTreeMap<Node, InputSet> {
+    /// Returns, for each layer, those of `requested_inputs` that it and its successors may set.
+    fn reachable_inputs(&self, requested_inputs: InputSet) -> BTreeMap<Node, InputSet> {
         let mut reach = BTreeMap::new();
         for node in self.order.iter().rev() {
             let behind = self.forward_edges(*node).map(|to| reach[&to]);
-            let all = behind.fold(self.gives(*node) & asked, |all, more: InputSet| all | more);
+            let all =
+                behind.fold(self.inputs_set_by(*node) & requested_inputs, |all, more: InputSet| all | more);
             reach.insert(*node, all);
         }
         reach
@@ -147,8 +150,8 @@ impl<'n> Graph<'n> {
         self.edges(node).map(|(_, to)| to).filter(move |to| !self.backs.contains(&(node, *to)))
     }
 
-    /// The inputs that a layer always sets.
-    fn gives(&self, node: Node) -> InputSet {
+    /// Returns the wanted inputs that a layer always sets.
+    fn inputs_set_by(&self, node: Node) -> InputSet {
         let fields = &self.protocols[usize::from(node.0.0)].fields;
         let is_sure = |what: WantedPart| match what {
             WantedPart::Field(field) => {
@@ -161,8 +164,8 @@ impl<'n> Graph<'n> {
         wanted.filter(|wanted| is_sure(wanted.what)).map(|wanted| wanted.input).collect()
     }
 
-    /// Layers from which a wanted one can be reached, including themselves.
-    fn useful(&self, level_max: u8) -> BTreeSet<Node> {
+    /// Returns the layers from which a wanted one can be reached, wanted ones included.
+    fn layers_that_reach_wanted(&self, level_max: u8) -> BTreeSet<Node> {
         let mut useful: BTreeSet<Node> = self.wanted.keys().copied().collect();
         loop {
             let before = useful.len();
@@ -180,7 +183,8 @@ impl<'n> Graph<'n> {
         }
     }
 
-    /// Depth-first: successors come first, so the list is the reverse of the order.
+    /// Appends a layer to `order` after its successors, depth-first, and records back edges. The caller reverses the
+    /// list.
     fn visit(
         &mut self,
         node: Node,
@@ -206,6 +210,7 @@ impl<'n> Graph<'n> {
     }
 }
 
+/// Returns the layer that an edge leads to. An inner header is one level deeper.
 fn target(node: Node, next: &Next) -> Node {
     (next.to, node.1 + u8::from(next.inner))
 }

@@ -173,7 +173,8 @@ pub(super) fn read(
     header.read(next)
 }
 
-/// The fields that are read.
+/// Returns the fields whose values the parser computes: wanted ones, and those that the header's own expressions
+/// read.
 fn needed(
     protocol: &Protocol,
     wanted: &[WantedField],
@@ -217,6 +218,8 @@ fn needed(
 }
 
 impl<'n> Header<'_, 'n> {
+    /// Emits the whole parser of a header: bounds checks, fields, length, verification, and the conditions of next
+    /// layers.
     fn read(&mut self, next: &[usize]) -> HeaderResult {
         let Extent { at, end } = self.layer;
         let first = self.after(at, u64::from(self.protocol.header_min));
@@ -258,11 +261,11 @@ impl<'n> Header<'_, 'n> {
         let conditions = next.iter().map(|at| self.truth(&protocol.next[*at].condition)).collect();
         let slack = self.slack_behind();
         let gives = core::mem::take(&mut self.gives);
-        self.give(&gives);
+        self.give_inputs(&gives);
         HeaderResult { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
     }
 
-    /// A first fragment has fewer bytes after it than the next header says.
+    /// Returns the slack after this header: a first fragment has fewer bytes after it than the next header says.
     fn slack_behind(&mut self) -> Option<Value> {
         let slack = self.slack?;
         let field = self.protocol.more_fragments().and_then(|field| self.known.fields.get(&field).copied());
@@ -287,6 +290,7 @@ impl<'n> Header<'_, 'n> {
 
     // ---- items ----
 
+    /// Emits the parsing of fields, WHENs and REPEATs in order.
     fn items(&mut self, items: &'n [Item]) {
         for item in items {
             match item {
@@ -304,6 +308,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Emits the parsing of a field, and moves the cursor past it. The value is only computed if it is needed.
     fn field(&mut self, id: FieldId) {
         let field = &self.protocol.fields[usize::from(id.0)];
         let is_needed = self.needed.contains(&id);
@@ -371,23 +376,25 @@ impl<'n> Header<'_, 'n> {
         for wanted in wanted {
             match field.optional || field.repeated {
                 // Not on all paths to the end of the header.
-                true => self.give(&[(wanted, slot.0, slot.1)]),
+                true => self.give_inputs(&[(wanted, slot.0, slot.1)]),
                 false => self.gives.push((wanted, slot.0, slot.1)),
             }
         }
     }
 
-    fn give(&mut self, gives: &[(WantedField, Value, Value)]) {
+    /// Sets inputs: those of the last such layer always, those of the first only in the first one.
+    fn give_inputs(&mut self, gives: &[(WantedField, Value, Value)]) {
         let (of_last, of_first): (Vec<_>, Vec<_>) = gives.iter().partition(|(wanted, ..)| wanted.last);
         let if_first = match (self.is_first.filter(|_| !of_first.is_empty()), self.gives_if) {
             (Some(first), Some(condition)) => Some(self.out.b.and(first, condition)),
             (first, condition) => first.or(condition),
         };
-        self.give_if(if_first, &of_first);
-        self.give_if(self.gives_if, &of_last);
+        self.give_inputs_if(if_first, &of_first);
+        self.give_inputs_if(self.gives_if, &of_last);
     }
 
-    fn give_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
+    /// Sets inputs if a condition holds; None for always.
+    fn give_inputs_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
         let all = |out: &mut ParserBuilder| {
             for (wanted, a, b) in gives {
                 out.b.act(Op::Give(wanted.input, *a, wanted.place.then_some(*b)));
@@ -402,7 +409,7 @@ impl<'n> Header<'_, 'n> {
         self.out.b.switch(goes_on);
     }
 
-    /// Items that are present only if a condition is true.
+    /// Emits the parsing of items that are present only if a condition is true.
     fn when(&mut self, condition: &'n Expr, items: &'n [Item]) {
         let condition = self.truth(condition);
         let start = self.here();
@@ -460,7 +467,7 @@ impl<'n> Header<'_, 'n> {
         ids
     }
 
-    /// Repeated items.
+    /// Emits the loop of a REPEAT.
     fn repeat(&mut self, name: &str, items: &'n [Item], until: &'n Until, max: u64, line: u32) {
         let start = self.here();
         let zero = self.out.b.int(0);
@@ -637,6 +644,7 @@ impl<'n> Header<'_, 'n> {
 
     // ---- expressions ----
 
+    /// Lowers a numeric expression over the header, with the range of its value.
     fn number(&mut self, expr: &Expr) -> Num {
         match expr {
             Expr::Int(n) => Num { value: self.out.b.int(*n as i64), min: *n, max: *n },
@@ -691,6 +699,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Lowers a condition over the header. A number is true if it is not 0.
     fn truth(&mut self, expr: &Expr) -> Value {
         match expr {
             Expr::Binary(BinaryOp::And, a, b) => {
@@ -738,6 +747,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
+    /// Returns the number of a parsed field; 0 if it is missing or has no number.
     fn field_number(&mut self, id: FieldId) -> Num {
         let max = match self.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
@@ -762,6 +772,7 @@ impl<'n> Header<'_, 'n> {
         Num { value: self.out.b.select(fits, value, zero), min: 0, max: bits_max(bits) }
     }
 
+    /// Emits an operation on unsigned numbers that saturates, with the range of its result.
     fn arithmetic(&mut self, op: BinaryOp, a: Num, b: Num) -> Num {
         let out = &mut self.out.b;
         let zero = out.int(0);
@@ -833,7 +844,7 @@ impl<'n> Header<'_, 'n> {
         self.out.b.int_binary(IntOp::Add, at, len.value)
     }
 
-    /// A length, clamped to the largest offset.
+    /// Emits a clamp of a length to the largest offset.
     fn within_offsets(&mut self, len: Num) -> Num {
         let most = OFFSET_MAX as u64;
         if len.max <= most {

@@ -3,7 +3,7 @@
 //!
 //! Each possible layer becomes a section of the function (`header`), and the conditions of its definition become
 //! branches to the next (`graph`). Layers that may form a cycle, such as tags, are entered through one block that
-//! counts them. [`Store`]s write the changes of a chain back (`stores`).
+//! counts them. [`FieldWrite`]s write the changes of a chain back (`stores`).
 
 mod graph;
 mod header;
@@ -29,10 +29,10 @@ use self::header::{Extent, ParserBuilder};
 pub(super) use self::stores::{leads_to, settable, unfit};
 use weft_ir::passes;
 
-/// Largest number of wanted layers if layers may form a cycle: a word has one bit for each layer that was met.
-const MET_MAX: usize = 64;
-/// Largest number of consecutive common-case layers with code of their own.
-const USUAL_MAX: usize = 4;
+/// Maximum number of wanted layers if layers may form a cycle: a word has one bit for each visited layer.
+const VISITED_LAYERS_MAX: usize = 64;
+/// Maximum number of consecutive common-case layers with code of their own.
+const SPECIALIZED_LAYERS_MAX: usize = 4;
 /// Bytes that may be missing from a truncated frame: more than any packet has.
 const CUT_BYTES_MAX: i64 = 1 << 20;
 /// The protocol of labels, behind which fragments are tracked.
@@ -44,7 +44,7 @@ const LABELS: &str = "mpls";
 /// decapsulation, then those after two, and so on.
 ///
 /// # Errors
-/// What the chain cannot do.
+/// A message about a limit that the chain exceeds, or about a field that it cannot set.
 pub(super) fn frames(
     protocols: &[Protocol],
     (roots, are_cut): (&[ProtocolId], bool),
@@ -52,7 +52,7 @@ pub(super) fn frames(
     elements: &[Element],
     behind: &[InputSet],
 ) -> Result<Frames, String> {
-    let asked = mask(inputs, |_| true);
+    let requested_inputs = mask(inputs, |_| true);
     let mut stores = stores::plan(protocols, inputs, elements)?;
     let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs, behind));
     stores.resize(inputs.len(), None);
@@ -62,24 +62,24 @@ pub(super) fn frames(
             "it needs {n} inputs, some for fragments in tunnels, and {INPUTS_MAX} are the most"
         ));
     }
-    let graph = Graph::new(protocols, roots, wanted(protocols, inputs, placed(&stores, &carried)));
-    if graph.is_cyclic() && graph.wanted.len() > MET_MAX {
+    let graph = Graph::new(protocols, roots, wanted_fields(protocols, inputs, placed(&stores, &carried)));
+    if graph.is_cyclic() && graph.wanted.len() > VISITED_LAYERS_MAX {
         let n = graph.wanted.len();
         return Err(format!(
-            "it asks about {n} layers, and {MET_MAX} are the most where they may come in a circle"
+            "it asks about {n} layers, and {VISITED_LAYERS_MAX} are the most where they may come in a circle"
         ));
     }
     let is_label = |(id, level): &Node| *level == 0 && protocols[usize::from(id.0)].name == LABELS;
     let has_labels = (!inherited.is_empty() || !carried.is_empty()) && graph.order.iter().any(is_label);
-    let layers = graph.usual_layers(asked);
-    let usual = graph.usual(&layers, asked);
+    let layers = graph.specialized_layers(requested_inputs);
+    let usual = graph.specialized_inputs(&layers, requested_inputs);
     let mut parser = Parser {
         graph: &graph,
         out: ParserBuilder::new("parse"),
         blocks: BTreeMap::new(),
         loop_header: None,
         preheader: None,
-        usual: layers,
+        specialized: layers,
         copies: Vec::new(),
         entered: BTreeSet::new(),
     };
@@ -149,8 +149,8 @@ fn with_last(inherited: InputSet, inputs: &[Input], level: u8) -> InputSet {
     if inherited.is_empty() { inherited } else { inherited | mask(inputs, is_last) }
 }
 
-/// How fragments in tunnels are recognized, if the chain reads headers behind them, in place or after decapsulation;
-/// adds inputs for that.
+/// Returns how fragments in tunnels are recognized, if the chain reads headers behind them, in place or after
+/// decapsulation; adds inputs for that.
 fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet]) -> Vec<Carried> {
     let [outside, inside] = [0, 1].map(|level| behind_fragmented(protocols, inputs, level));
     // The depth at which the packet arrived.
@@ -167,7 +167,7 @@ fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet])
     carried.collect()
 }
 
-/// The inputs for the packet that a tunnel on this level carries, and for the tunnel's id.
+/// Returns the inputs for the packet that a tunnel on this level carries, and for the tunnel's id.
 fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u16, Option<u16>) {
     let all = || (0..protocols.len()).map(|at| ProtocolId(at as u16));
     let of = |id: ProtocolId| &protocols[usize::from(id.0)];
@@ -238,8 +238,12 @@ fn placed(stores: &[Option<FieldWrite>], carried: &[Carried]) -> InputSet {
     written.chain(sums).chain(packets).collect()
 }
 
-/// The wanted fields of each layer.
-fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<WantedField>> {
+/// Returns the wanted fields of each layer.
+fn wanted_fields(
+    protocols: &[Protocol],
+    inputs: &[Input],
+    placed: InputSet,
+) -> BTreeMap<Node, Vec<WantedField>> {
     let mut wanted: BTreeMap<Node, Vec<WantedField>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {
@@ -278,8 +282,8 @@ fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMa
 struct Parser<'g, 'n> {
     graph: &'g Graph<'n>,
     out: ParserBuilder,
-    /// The block of each layer. Parameters: its extent and, if layers may form a cycle, how many have been met and
-    /// which.
+    /// The block of each layer. Parameters: its extent and, if layers may form a cycle, the number of visited layers
+    /// and their set.
     blocks: BTreeMap<Node, BlockId>,
     /// The block that counts layers. Parameters: the index of the layer in the order, and those of its block.
     loop_header: Option<BlockId>,
@@ -288,15 +292,15 @@ struct Parser<'g, 'n> {
     preheader: Option<BlockId>,
     /// The layers of most frames. They are compiled a second time before all others, once for each path to them, with
     /// known offsets.
-    usual: Vec<Vec<Node>>,
+    specialized: Vec<Vec<Node>>,
     /// Those that are not yet compiled.
-    copies: Vec<UsualLayer>,
+    copies: Vec<SpecializedLayer>,
     /// Layers that are entered from these, beside the counted ones.
     entered: BTreeSet<Node>,
 }
 
 /// A layer with code of its own, for frames that reach it by one path.
-struct UsualLayer {
+struct SpecializedLayer {
     block: BlockId,
     node: Node,
     state: LayerState,
@@ -310,24 +314,27 @@ struct LayerState {
     extent: Extent,
     /// If layers may follow a first fragment: how many bytes they may claim beyond the frame.
     slack: Option<Value>,
-    /// If layers may form a cycle: how many have been met, and a bit for each.
-    met: Option<(Value, Value)>,
+    /// If layers may form a cycle: the number of visited layers, and a bit for each.
+    visited: Option<(Value, Value)>,
 }
 
 impl LayerState {
+    /// Returns the state as arguments for a layer's block.
     fn args(&self) -> Vec<Value> {
-        let met = self.met.iter().flat_map(|(n, which)| [*n, *which]);
-        [self.extent.at, self.extent.end].into_iter().chain(self.slack).chain(met).collect()
+        let visited = self.visited.iter().flat_map(|(n, which)| [*n, *which]);
+        [self.extent.at, self.extent.end].into_iter().chain(self.slack).chain(visited).collect()
     }
 }
 
 impl Parser<'_, '_> {
+    /// Emits the whole parser: the entry, the specialized layers, the block that counts layers, and a block for each
+    /// layer.
     fn make(&mut self, are_cut: bool) {
         let (at, end) = (self.out.b.int(0), self.out.b.get(Op::FrameLen, Ty::Int));
         let is_cyclic = self.graph.is_cyclic();
         let slack = if are_cut { self.out.b.int(CUT_BYTES_MAX) } else { at };
         let slack = self.graph.has_fragments.then_some(slack);
-        let start = LayerState { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
+        let start = LayerState { extent: Extent { at, end }, slack, visited: is_cyclic.then_some((at, at)) };
         for node in &self.graph.order {
             let block = self.out.b.block();
             self.blocks.insert(*node, block);
@@ -337,7 +344,7 @@ impl Parser<'_, '_> {
             self.preheader = Some(self.out.b.block());
         }
         self.enter(&start);
-        while let Some(UsualLayer { block, node, state, nth }) = self.copies.pop() {
+        while let Some(SpecializedLayer { block, node, state, nth }) = self.copies.pop() {
             self.out.b.switch(block);
             self.read(node, state, Some(nth + 1));
         }
@@ -347,7 +354,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The first layer of the frame: the only root, or the one that the first bits select.
+    /// Emits the entry to the first layer of the frame: the only root, or the one that the first bits select.
     fn enter(&mut self, state: &LayerState) {
         let roots = self.graph.roots.clone();
         let Some((last, others)) = roots.split_last() else {
@@ -356,11 +363,11 @@ impl Parser<'_, '_> {
         for root in others {
             let is_it = self.begins_with(*root, state.extent.at);
             let other = self.out.b.block();
-            let (block, args) = self.usual_entry(*root, state, Some(0));
+            let (block, args) = self.specialized_entry(*root, state, Some(0));
             self.out.b.branch_with(is_it, (block, args), (other, Vec::new()));
             self.out.b.switch(other);
         }
-        let (block, args) = self.usual_entry(*last, state, Some(0));
+        let (block, args) = self.specialized_entry(*last, state, Some(0));
         self.out.b.jump(block, args);
     }
 
@@ -376,47 +383,53 @@ impl Parser<'_, '_> {
         self.out.b.int_compare(IntCmp::Eq, number, wanted)
     }
 
-    /// As [`Parser::entry_of`]; the `nth` layer of most frames has code of its own.
-    fn usual_entry(&mut self, to: Node, state: &LayerState, nth: Option<usize>) -> (BlockId, Vec<Value>) {
+    /// Returns the entry to a layer as [`Parser::entry_of`]; the `nth` layer of most frames has code of its own.
+    fn specialized_entry(
+        &mut self,
+        to: Node,
+        state: &LayerState,
+        nth: Option<usize>,
+    ) -> (BlockId, Vec<Value>) {
         let is_payload = self.graph.protocols[usize::from(to.0.0)].malformed_is_payload;
         let Some(nth) = nth else { return self.entry_of(to, state, self.loop_header) };
-        if !self.is_usual(to, nth) || is_payload {
+        if !self.is_specialized(to, nth) || is_payload {
             return match self.is_counted(to) {
                 true => self.entry_of(to, state, self.preheader),
                 false => self.uncounted_entry(to, state),
             };
         }
         let (block, mut state) = (self.out.b.block(), state.clone());
-        if let Some((n, _)) = &mut state.met
+        if let Some((n, _)) = &mut state.visited
             && self.is_counted(to)
         {
             // No such path has too many layers.
             let one = self.out.b.int(1);
             *n = self.out.b.int_binary(IntOp::Add, *n, one);
         }
-        self.copies.push(UsualLayer { block, node: to, state, nth });
+        self.copies.push(SpecializedLayer { block, node: to, state, nth });
         (block, Vec::new())
     }
 
     /// The entry to another layer from common-case layers, without counting it again: where layers may form a cycle,
     /// repeatable layers are behind the counting block.
     fn uncounted_entry(&mut self, to: Node, state: &LayerState) -> (BlockId, Vec<Value>) {
-        let (Some(preheader), Some((n, met))) = (self.preheader, state.met) else {
+        let (Some(preheader), Some((n, visited))) = (self.preheader, state.visited) else {
             return (self.blocks[&to], state.args());
         };
         self.entered.insert(to);
         let (which, one) = (self.out.b.int(self.index(to)), self.out.b.int(1));
         let n = self.out.b.int_binary(IntOp::Sub, n, one);
-        let state = LayerState { met: Some((n, met)), ..state.clone() };
+        let state = LayerState { visited: Some((n, visited)), ..state.clone() };
         (preheader, [which].into_iter().chain(state.args()).collect())
     }
 
-    /// Whether most frames have a layer as the `nth`.
-    fn is_usual(&self, layer: Node, nth: usize) -> bool {
-        nth < USUAL_MAX && self.usual.get(nth).is_some_and(|protocols| protocols.contains(&layer))
+    /// Whether most frames have this layer as the `nth`, so that it gets code of its own.
+    fn is_specialized(&self, layer: Node, nth: usize) -> bool {
+        nth < SPECIALIZED_LAYERS_MAX
+            && self.specialized.get(nth).is_some_and(|protocols| protocols.contains(&layer))
     }
 
-    /// The entry to a layer: its block, or, if it may be met again, the block that counts or leads there.
+    /// Returns the entry to a layer: its block, or, if it may come again, the block that counts or leads there.
     fn entry_of(&mut self, to: Node, state: &LayerState, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
         match count {
             Some(loop_header) if self.is_counted(to) => {
@@ -427,7 +440,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Whether a layer may be met again.
+    /// Whether a layer may come more than once in a frame.
     fn is_counted(&self, layer: Node) -> bool {
         self.graph.backs.iter().any(|(_, back)| *back == layer) || self.graph.roots.contains(&layer)
     }
@@ -436,7 +449,8 @@ impl Parser<'_, '_> {
         self.graph.order.iter().position(|known| *known == node).unwrap_or(0) as i64
     }
 
-    /// The block that all repeatable layers are entered through.
+    /// Emits the block through which all repeatable layers are entered: it counts them, and ends the path after
+    /// [`LAYERS_MAX`].
     fn count(&mut self) {
         let Some((loop_header, preheader)) = self.loop_header.zip(self.preheader) else { return };
         let n_params = 5 + usize::from(self.graph.has_fragments);
@@ -445,7 +459,7 @@ impl Parser<'_, '_> {
         self.out.b.jump(loop_header, args);
         let [which, at, end] = [(); 3].map(|()| self.out.b.param(loop_header, Ty::Int));
         let slack = self.graph.has_fragments.then(|| self.out.b.param(loop_header, Ty::Int));
-        let [n, met] = [(); 2].map(|()| self.out.b.param(loop_header, Ty::Int));
+        let [n, visited] = [(); 2].map(|()| self.out.b.param(loop_header, Ty::Int));
         self.out.b.switch(loop_header);
         let max = self.out.b.int(i64::from(LAYERS_MAX));
         let over = self.out.b.int_compare(IntCmp::ULe, max, n);
@@ -454,7 +468,7 @@ impl Parser<'_, '_> {
         self.out.b.switch(goes_on);
         let one = self.out.b.int(1);
         let n = self.out.b.int_binary(IntOp::Add, n, one);
-        let state = LayerState { extent: Extent { at, end }, slack, met: Some((n, met)) };
+        let state = LayerState { extent: Extent { at, end }, slack, visited: Some((n, visited)) };
         let backs = self.graph.backs.iter().map(|(_, to)| *to);
         let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
         targets.sort_unstable();
@@ -493,21 +507,21 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// A layer at any offset.
+    /// Emits the block of a layer at any offset.
     fn layer(&mut self, node: Node) {
         let block = self.blocks[&node];
         let [at, end] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
         let slack = self.graph.has_fragments.then(|| self.out.b.param(block, Ty::Int));
-        let met = self.loop_header.is_some().then(|| {
+        let visited = self.loop_header.is_some().then(|| {
             let [n, which] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
             (n, which)
         });
         self.out.b.switch(block);
-        self.read(node, LayerState { extent: Extent { at, end }, slack, met }, None);
+        self.read(node, LayerState { extent: Extent { at, end }, slack, visited }, None);
     }
 
-    /// The header of a layer, and the branches to the next: to code of its own where the next may be layer `behind` of
-    /// most frames.
+    /// Emits the code that reads the header of a layer, and the branches to the next layers. `behind` is the position
+    /// of the next layer if this one is specialized: then a common next layer has code of its own.
     fn read(&mut self, node: Node, state: LayerState, behind: Option<usize>) {
         let graph = self.graph;
         let protocol = &graph.protocols[usize::from(node.0.0)];
@@ -520,20 +534,20 @@ impl Parser<'_, '_> {
             .collect();
         // The conditions exclude each other, so the likely ones may be tested first: those without a cycle, and those
         // with few successors.
-        let is_usual = |to: Node| behind.is_some_and(|nth| self.is_usual(to, nth));
-        edges.sort_by_key(|(_, to)| (!is_usual(*to), self.is_counted(*to), graph.edges(*to).count()));
-        let goes_on = edges.iter().any(|(_, to)| is_usual(*to));
+        let is_specialized = |to: Node| behind.is_some_and(|nth| self.is_specialized(to, nth));
+        edges.sort_by_key(|(_, to)| (!is_specialized(*to), self.is_counted(*to), graph.edges(*to).count()));
+        let goes_on = edges.iter().any(|(_, to)| is_specialized(*to));
         let is_plain = behind.is_some() && (goes_on || protocol.more_fragments().is_some());
         let unusual = is_plain.then(|| self.uncounted_entry(node, &state));
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
-        let LayerState { extent, slack, met } = state;
-        let (first, met) = self.meet(node, met, wanted.iter().any(|wanted| !wanted.last));
+        let LayerState { extent, slack, visited } = state;
+        let (first, visited) = self.visit(node, visited, wanted.iter().any(|wanted| !wanted.last));
         if protocol.malformed_is_payload {
             self.check_first(protocol, extent, slack);
         }
         let read = header::read(&mut self.out, protocol, extent, wanted, &next, (first, slack), unusual);
         self.out.payload = None;
-        let state = LayerState { extent: read.payload, slack: read.slack, met };
+        let state = LayerState { extent: read.payload, slack: read.slack, visited };
         for ((at, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
             if protocol.next[*at].or_bytes {
@@ -542,10 +556,10 @@ impl Parser<'_, '_> {
                 self.out.b.switch(look);
                 self.check_first(&graph.protocols[usize::from(to.0.0)], state.extent, state.slack);
                 self.out.payload = None;
-                let (block, args) = self.usual_entry(*to, &state, behind);
+                let (block, args) = self.specialized_entry(*to, &state, behind);
                 self.out.b.jump(block, args);
             } else {
-                let (block, args) = self.usual_entry(*to, &state, behind);
+                let (block, args) = self.specialized_entry(*to, &state, behind);
                 self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
             }
             self.out.b.switch(other);
@@ -560,15 +574,15 @@ impl Parser<'_, '_> {
         header::read(&mut self.out, protocol, extent, &[], &[], (None, slack), None);
     }
 
-    /// Whether a layer is met for the first time, if it may be met again and fields of the first are wanted; and the
-    /// updated set of met layers.
-    fn meet(
+    /// Emits the update of the set of visited layers. Returns whether the layer comes for the first time (`None` if
+    /// no field needs it), and the updated set.
+    fn visit(
         &mut self,
         node: Node,
-        met: Option<(Value, Value)>,
+        visited: Option<(Value, Value)>,
         is_wanted: bool,
     ) -> (Option<Value>, Option<(Value, Value)>) {
-        let Some((n, which)) = met.filter(|_| is_wanted) else { return (None, met) };
+        let Some((n, which)) = visited.filter(|_| is_wanted) else { return (None, visited) };
         let nth = self.graph.wanted.range(..node).count();
         let bit = self.out.b.int(1 << nth);
         let zero = self.out.b.int(0);

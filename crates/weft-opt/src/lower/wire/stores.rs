@@ -26,7 +26,7 @@ pub(super) fn container(at: u64, n: u8) -> Container {
     Container { first_byte, bytes, shift: (end * 8 - at - u64::from(n)) as u8 }
 }
 
-/// For each input how it is written, if it is; adds inputs for the checksums to update.
+/// Plans for each input how it is written, if it is. Adds inputs for the checksums to update.
 ///
 /// # Errors
 /// The input that cannot be set and why, or that there are too many.
@@ -73,12 +73,13 @@ pub(in crate::lower) fn unfit<'a>(
 /// Whether a field can be set, if it has no alias.
 ///
 /// # Errors
-/// Why not.
+/// The reason why the field cannot be set.
 pub(in crate::lower) fn settable(protocols: &[Protocol], field: &FieldRef) -> Result<(), String> {
     one_place(protocols, field)?;
     sums(protocols, field).map(|_| ())
 }
 
+/// Fails if an element that sets the field also uses it under another name.
 fn no_aliases(id: InputId, inputs: &[Input], elements: &[Element]) -> Result<(), String> {
     match alias(id, inputs, elements) {
         Some((element, other)) => {
@@ -116,6 +117,7 @@ fn one_place(protocols: &[Protocol], field: &FieldRef) -> Result<FieldLayout, St
     }
 }
 
+/// Returns the layout of a field in its header. None if bits before it have no constant position.
 fn place(protocol: &Protocol, id: FieldId) -> Option<FieldLayout> {
     match protocol.fields[usize::from(id.0)].width {
         Width::Bytes { .. } | Width::Rounds { .. } => Some(FieldLayout::Bytes),
@@ -163,7 +165,7 @@ struct Covering {
     pseudo: bool,
 }
 
-/// The checksums that cover a field.
+/// Finds the checksums that cover a field. Fails if one cannot be updated.
 fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, String> {
     let mut found: Vec<Covering> = Vec::new();
     for (protocol, id) in field.layer.protocols.iter().zip(field.fields.iter().flatten()) {

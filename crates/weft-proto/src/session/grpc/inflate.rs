@@ -1,4 +1,4 @@
-//! Decompression of messages, with a limit.
+//! Decompresses messages, up to a limit on their size.
 
 use core::fmt;
 use flate2::bufread::GzDecoder;
@@ -60,6 +60,7 @@ pub fn inflate(encoding: &str, payload: &[u8], limit: usize, out: &mut Vec<u8>) 
     }
 }
 
+/// Decompresses a gzip member that must fill the payload, up to `limit` bytes of output.
 fn inflate_gzip(payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
     let mut decoder = GzDecoder::new(payload);
     let one_more = (limit as u64).saturating_add(1);
@@ -70,6 +71,7 @@ fn inflate_gzip(payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), I
     if decoder.into_inner().is_empty() { Ok(()) } else { Err(InflateError::Corrupt) }
 }
 
+/// Decompresses a zlib stream that must fill the payload, up to `limit` bytes of output.
 fn inflate_zlib(payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
     let mut decoder = Decompress::new(true);
     loop {

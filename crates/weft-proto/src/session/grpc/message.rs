@@ -61,8 +61,8 @@ impl Deframer {
         Self { limit, n_header: 0, header: [0; HEADER_BYTES], body: Vec::new() }
     }
 
-    /// The next message, if its last byte is in `input`. Removes the consumed bytes from the front of `input`. Call it
-    /// until it returns `None`; then all of `input` is consumed.
+    /// Returns the next message, if its last byte is in `input`. Removes the consumed bytes from the front of
+    /// `input`. Call it until it returns `None`; then all of `input` is consumed.
     ///
     /// A payload that is completely in `input` is borrowed from it; otherwise it is borrowed from the deframer.
     ///
@@ -113,6 +113,7 @@ impl Deframer {
         self.body.capacity()
     }
 
+    /// Moves input to the message header. Returns the header once it is complete.
     fn take_header(&mut self, input: &mut &[u8]) -> Option<[u8; HEADER_BYTES]> {
         let have = usize::from(self.n_header);
         let (part, rest) = input.split_at((HEADER_BYTES - have).min(input.len()));
@@ -122,6 +123,7 @@ impl Deframer {
         (usize::from(self.n_header) == HEADER_BYTES).then_some(self.header)
     }
 
+    /// Appends a part of the body. `missing` is the number of bytes up to the end of the message.
     fn gather(&mut self, part: &[u8], missing: usize) {
         if self.body.capacity() - self.body.len() < part.len() {
             // Double the capacity, but not beyond the message.
@@ -131,6 +133,7 @@ impl Deframer {
     }
 }
 
+/// Parses a message header. Returns whether the message is compressed, and its length in bytes.
 fn parse_header(header: [u8; HEADER_BYTES], limit: u32) -> Result<(bool, usize), MessageError> {
     let [flags, length @ ..] = header;
     if flags > 1 {

@@ -129,6 +129,7 @@ impl Headers {
         self.list_bytes
     }
 
+    /// Creates an empty list with an identity of its own.
     pub(crate) fn new() -> Self {
         Self {
             id: next_id(),
@@ -200,7 +201,7 @@ impl Headers {
         self.fields.push(field);
         if field.name.is_plain() {
             self.has_regular = true;
-        } else if let Err(fault) = self.note_special(field) {
+        } else if let Err(fault) = self.validate_special_field(field) {
             self.malformed.get_or_insert(fault);
         }
     }
@@ -248,6 +249,7 @@ impl Headers {
         }
     }
 
+    /// Whether the pseudo-header fields of a request are complete (RFC 9113 section 8.3.1).
     fn is_complete_request(&self) -> bool {
         let Some(method) = self.method() else { return false };
         if method == b"CONNECT" {
@@ -264,7 +266,7 @@ impl Headers {
     }
 
     /// Checks a field with a special meaning in HTTP/2. It is already the last of `fields`.
-    fn note_special(&mut self, field: Field) -> Result<(), Malformed> {
+    fn validate_special_field(&mut self, field: Field) -> Result<(), Malformed> {
         let value = self.value_of(&field);
         match field.name.class() {
             NameClass::Plain => {}
@@ -378,7 +380,7 @@ impl HeadersBuilder {
         self
     }
 
-    /// The finished list.
+    /// Returns the finished list.
     pub fn build(mut self) -> Rc<Headers> {
         let fields = std::mem::take(&mut self.list.fields);
         let bytes = std::mem::take(&mut self.list.bytes);
@@ -463,6 +465,7 @@ const UNKNOWN_PSEUDO: NameId = NameId(66);
 const INVALID: NameId = NameId(67);
 const CLASSES: [NameClass; 68] = classes();
 
+/// Builds the table of name classes. The first 61 indexes are those of the static table of HPACK.
 const fn classes() -> [NameClass; 68] {
     let mut classes = [NameClass::Plain; 68];
     classes[1] = NameClass::Pseudo(Pseudo::Authority);
@@ -545,11 +548,13 @@ const TOKEN: [bool; 256] = {
     token
 };
 
+/// Parses a `:status` of three digits, from 100 on. None for every other value.
 fn parse_status(value: &[u8]) -> Option<u16> {
     let [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = *value else { return None };
     Some(u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0'))
 }
 
+/// Parses a `content-length`. None if it is not a decimal number of 64 bits.
 fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;

@@ -237,6 +237,7 @@ impl<'s> ListsBuilder<'s> {
         Ok((builder.build(), implicit))
     }
 
+    /// Compiles the walk over the entries of a map: the selected members, and the key in the slot after them.
     fn entry(&self, message: usize, members: &[Vec<&str>]) -> Result<Entry, WalkError> {
         let mut builder = WalkBuilder::new(self.schema, message);
         let mut implicit = InputSet::EMPTY;
@@ -260,6 +261,7 @@ impl<'s> ListsBuilder<'s> {
         closed_values(&self.schema.enums[at])
     }
 
+    /// Registers a selector at the end of a path, and creates the nodes of the messages on the way.
     fn add(&mut self, fields: &[&Field], slot: usize, kind: Kind) {
         let mut at = 0;
         let (last, parents) = fields.split_last().expect("a path has a field");
@@ -280,6 +282,7 @@ impl<'s> ListsBuilder<'s> {
         self.mask.insert(slot);
     }
 
+    /// Compiles a draft into a node. `beneath` has, for each draft, the selectors inside it.
     fn node(&self, draft: &Draft, beneath: &[Vec<usize>]) -> Node {
         let fields = &self.schema.messages[draft.message].fields;
         let held = |field: &Field| {
@@ -580,6 +583,7 @@ fn run_at(
     Ok((slots, present))
 }
 
+/// Returns the key of a map entry from its slot.
 fn key_of(data: &[u8], op: Op, slot: Slot) -> EntryKey {
     match op {
         Op::Text => {

@@ -1,4 +1,4 @@
-//! Sets and clears columns in an encoded message.
+//! Sets and clears columns in an encoded Protobuf message; copies all other bytes.
 //!
 //! A rewrite is one pass that copies runs of bytes and omits the edited fields. All occurrences of an edited field are
 //! removed, including values that are not in its closed enum: a reader with a later schema would accept them. Two cases
@@ -82,7 +82,8 @@ impl Walk {
         done
     }
 
-    /// One pass cannot make contradicting edits, so the later ones are applied to the result of the earlier ones.
+    /// Rewrites in several passes. One pass cannot make contradicting edits, so the later ones are applied to the
+    /// result of the earlier ones.
     fn rewrite_in_rounds(
         &self,
         payload: &[u8],
@@ -189,6 +190,7 @@ impl<'a> Plan<'a> {
         self.edited.contains(column.slot) || is_set && self.walk.memberships(column).any(is_kept_out)
     }
 
+    /// Plans one edit: marks the nodes and oneofs that it changes.
     fn add(&mut self, column: &Column, value: EditValue<'a>) {
         self.edited.insert(column.slot);
         let is_set = value != EditValue::Clear;
@@ -215,6 +217,7 @@ impl<'a> Plan<'a> {
         self.edits.push((*column, value));
     }
 
+    /// Writes the payload with the planned edits to `out`.
     fn run(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         let is_nested = self.nodes[1..].iter().any(|n| n.is_touched);
         if is_nested || self.oneofs.iter().any(|o| o.is_touched) {
@@ -379,6 +382,7 @@ struct Emitted {
     end: usize,
 }
 
+/// Checks that a value has the kind of the column and is within its range.
 fn check_value(walk: &Walk, column: &Column, value: EditValue<'_>) -> Result<(), EditError> {
     let slot = usize::from(column.slot);
     let fits = match (column.op, value) {
@@ -420,6 +424,7 @@ fn put_field(column: &Column, value: EditValue<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a number in the encoding of the column's type.
 fn put_number(op: Op, bits: u64, out: &mut Vec<u8>) {
     match op {
         Op::Sint32 | Op::Sint64 => wire::put_varint(out, bits << 1 ^ (bits as i64 >> 63) as u64),

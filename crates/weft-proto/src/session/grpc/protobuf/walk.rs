@@ -1,4 +1,4 @@
-//! The compiled tag walk.
+//! The compiled tag walk: reads selected fields of a Protobuf message into slots, in one pass over its bytes.
 
 use super::wire::{self, DEPTH_MAX, Malformed, Reason};
 use core::fmt;
@@ -306,7 +306,7 @@ impl<'s> WalkBuilder<'s> {
         index
     }
 
-    /// For each draft, the slots in it and beneath it.
+    /// Returns, for each draft, the slots in it and beneath it.
     fn slots_beneath(&self) -> Vec<InputSet> {
         let mut masks = vec![InputSet::EMPTY; self.drafts.len()];
         for (index, draft) in self.drafts.iter().enumerate().rev() {
@@ -323,7 +323,8 @@ impl<'s> WalkBuilder<'s> {
         masks
     }
 
-    /// The known fields of a draft: those on the path of a column, and the other members of their oneofs.
+    /// Returns the actions for the known fields of a draft: those on the path of a column, and the other members of
+    /// their oneofs.
     fn actions(
         &self,
         index: usize,
@@ -510,6 +511,7 @@ impl Walk {
 }
 
 impl Node {
+    /// Builds a node from its actions, which are sorted by tag.
     fn new(actions: Vec<Action>, draft: &Draft, tag: u32, oneof: Option<u16>) -> Self {
         let mut one_byte_tags = [NONE; 128];
         // One-byte tags have field numbers up to 15 and one wire type each, so the index fits.
@@ -563,6 +565,7 @@ impl Action {
 }
 
 impl Op {
+    /// Returns the operation that reads a field of this kind.
     pub(super) fn of(kind: FieldKind) -> Self {
         match kind {
             FieldKind::Bool => Self::Bool,
@@ -595,6 +598,7 @@ impl Op {
 struct Oneofs(Vec<(usize, u32)>);
 
 impl Oneofs {
+    /// Returns the number of a oneof of a node, and assigns one if it is new.
     fn id(&mut self, node: usize, oneof: u32) -> u16 {
         let known = self.0.iter().position(|&o| o == (node, oneof));
         let index = known.unwrap_or_else(|| {
@@ -613,6 +617,7 @@ struct ClosedEnums {
 }
 
 impl ClosedEnums {
+    /// Returns the number of the closed enum at this index of the schema. None if the enum is open.
     fn id(&mut self, at: usize, of: &Enum) -> Option<u32> {
         if let Some(id) = self.ids.get(&at) {
             return Some(*id);
@@ -624,7 +629,7 @@ impl ClosedEnums {
     }
 }
 
-/// The fields along `path` from a message; all but the last are singular messages.
+/// Returns the fields along `path` from a message; all but the last are singular messages.
 pub(super) fn fields_along<'s>(
     schema: &'s Schema,
     message: usize,
@@ -667,6 +672,7 @@ pub(super) fn closed_values(of: &Enum) -> Option<Box<[i32]>> {
     })
 }
 
+/// Returns the wire type that a field has outside of packed lists.
 pub(super) fn wire_type(field: &Field) -> u32 {
     match field.kind {
         FieldKind::Message(_) if field.is_delimited => wire::GROUP,
@@ -677,6 +683,8 @@ pub(super) fn wire_type(field: &Field) -> u32 {
     }
 }
 
+/// Reads a number of this type at `pos`, and moves `pos` past it. Signed values are sign-extended, and floats
+/// widened.
 #[inline(always)]
 pub(super) fn read_number(op: Op, data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     Ok(match op {
@@ -700,6 +708,7 @@ pub(super) fn read_number(op: Op, data: &[u8], pos: &mut usize) -> Result<u64, M
     })
 }
 
+/// Checks that these bytes of the payload are UTF-8.
 pub(super) fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result<(), Malformed> {
     let bytes = &payload[offset..offset + length];
     if bytes.is_ascii() || core::str::from_utf8(bytes).is_ok() {

@@ -87,6 +87,7 @@ pub(super) fn varint(data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     }
 }
 
+/// Reads a varint of up to ten bytes at `pos`, and moves `pos` past it.
 fn long_varint(data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     let start = *pos;
     let mut value = 0;
@@ -129,6 +130,7 @@ pub(super) fn span(data: &[u8], pos: &mut usize) -> Result<usize, Malformed> {
     Ok(*pos + length as usize)
 }
 
+/// Reads four bytes, little-endian, and moves `pos` past them.
 #[inline(always)]
 pub(super) fn fixed32(data: &[u8], pos: &mut usize) -> Result<u32, Malformed> {
     let Some(bytes) = data[*pos..].first_chunk() else {
@@ -138,6 +140,7 @@ pub(super) fn fixed32(data: &[u8], pos: &mut usize) -> Result<u32, Malformed> {
     Ok(u32::from_le_bytes(*bytes))
 }
 
+/// Reads eight bytes, little-endian, and moves `pos` past them.
 #[inline(always)]
 pub(super) fn fixed64(data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     let Some(bytes) = data[*pos..].first_chunk() else {
@@ -164,6 +167,7 @@ pub(super) fn skip(data: &[u8], pos: &mut usize, tag: u32, at: usize, depth: usi
     }
 }
 
+/// Moves `pos` past a group's fields and its end tag.
 fn skip_group(data: &[u8], pos: &mut usize, number: u32, at: usize, depth: usize) -> Result<(), Malformed> {
     if depth > DEPTH_MAX {
         return malformed(at, Reason::TooDeep);
@@ -191,6 +195,7 @@ pub(super) fn put_length_before(out: &mut Vec<u8>, mark: usize) {
     out[mark..].rotate_right(n);
 }
 
+/// Encodes a varint. Returns the bytes, and the number of them in use.
 fn encode_varint(mut value: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
     let mut n = 0;

@@ -57,8 +57,8 @@ impl RecvWindow {
 }
 
 impl Connection {
-    /// The owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the peer may send as
-    /// many more. A WINDOW_UPDATE goes out at every half window.
+    /// Records that the owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the
+    /// peer may send as many more. A WINDOW_UPDATE goes out at every half window.
     ///
     /// Release all received data, also of ended streams: [`super::Config::connection_held_max`] bounds the unreleased
     /// data of all streams together.
@@ -111,6 +111,7 @@ impl Connection {
         }
     }
 
+    /// Handles WINDOW_UPDATE: enlarges the send window of the connection or of one stream, and sends queued data.
     pub(super) fn on_window_update(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
         if payload.len() != 4 {
             return Err(Violation::FrameSize);
@@ -165,6 +166,7 @@ impl Connection {
         Ok(())
     }
 
+    /// Enlarges the connection's send window, and flushes streams that wait for it.
     fn grow_connection(&mut self, increment: u32) -> Result<(), Violation> {
         if increment == 0 {
             return Err(Violation::ZeroIncrement);
@@ -194,7 +196,7 @@ impl Connection {
         let (before, max) = (stream.send_window, self.peer.max_frame_bytes as usize);
         let sent = send_queue(stream, &mut self.send_window, max, self.now, &mut self.output);
         if stream.send_window < before {
-            self.budgets.note_useful_frame();
+            self.budgets.refill_for_useful_frame();
         }
         match sent {
             Sent::Some => self.list_if_blocked(slot),

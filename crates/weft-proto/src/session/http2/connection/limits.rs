@@ -260,7 +260,7 @@ impl Budgets {
 
     /// Refills for a frame with an effect, in either direction.
     #[inline]
-    pub(super) fn note_useful_frame(&mut self) {
+    pub(super) fn refill_for_useful_frame(&mut self) {
         self.controls.earn(CONTROLS_PER_FRAME);
     }
 }

@@ -301,7 +301,8 @@ enum Drain {
 }
 
 impl Connection {
-    /// A connection with an open socket. The output contains the preface, SETTINGS, and the connection's window.
+    /// Starts a connection with an open socket. The output contains the preface, SETTINGS, and the connection's
+    /// window.
     pub fn new(mut config: Config, now: Time) -> Self {
         settings::clamp(&mut config);
         let is_client = config.role == Role::Client;
@@ -405,7 +406,7 @@ impl Connection {
         self.streams.find(stream).is_some()
     }
 
-    /// How many streams [`Self::open`] can open now.
+    /// Returns the number of streams that [`Self::open`] can open now.
     pub fn available_streams(&self) -> u32 {
         if self.config.role == Role::Server || self.is_draining() || self.stream_mark > STREAM_ID_MAX {
             return 0;
@@ -472,6 +473,7 @@ impl Connection {
         self.output.write_control(kind::RST_STREAM, 0, stream, &(code as u32).to_be_bytes());
     }
 
+    /// Writes a GOAWAY frame. Our settings come first if they are not yet written.
     fn write_go_away(&mut self, last_stream: StreamId, code: ErrorCode) {
         self.greet();
         let payload = (u64::from(last_stream) << 32 | u64::from(code as u32)).to_be_bytes();

@@ -1,4 +1,4 @@
-//! The output buffer.
+//! The output buffer of an HTTP/2 connection, with bounds on the control frames and PING answers that wait in it.
 
 use crate::session::http2::frame::{FRAME_HEADER_BYTES, FrameHead, flag, kind};
 
@@ -23,6 +23,7 @@ impl Output {
         &self.bytes[self.start..]
     }
 
+    /// Removes the first `n` bytes, which the owner has taken.
     pub(super) fn advance(&mut self, n: usize) {
         self.start += n;
         self.n_taken += n as u64;
@@ -40,6 +41,7 @@ impl Output {
         self.n_taken
     }
 
+    /// Frees the buffer if it is empty.
     pub(super) fn trim(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();

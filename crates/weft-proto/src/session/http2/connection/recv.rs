@@ -1,4 +1,4 @@
-//! Frames from the peer.
+//! Receives frames from the peer, and turns them into events for the owner.
 
 use std::rc::Rc;
 
@@ -78,7 +78,7 @@ impl Connection {
             return Ok((input.len(), None));
         }
         if !input.is_empty() {
-            self.timers.note_input(now);
+            self.timers.record_input(now);
             self.budgets.refill(now);
         }
         let mut rest = input;
@@ -88,6 +88,7 @@ impl Connection {
         }
     }
 
+    /// Consumes input up to the next event, and moves `rest` past it. `None` if more input is needed.
     fn next_event<'i>(&mut self, rest: &mut &'i [u8]) -> Received<'i> {
         loop {
             if let Some(notice) = self.notices.pop_front() {
@@ -130,7 +131,7 @@ impl Connection {
         }
         // The first frame is SETTINGS, which is shorter than 64 KiB.
         if self.phase == Phase::Settings && rest.first().is_some_and(|byte| *byte != 0) {
-            return foreign(rest).map_or(Ok(None), Err);
+            return detect_other_protocol(rest).map_or(Ok(None), Err);
         }
         let Some(head) = FrameHead::parse(rest) else { return Ok(None) };
         self.check_place(head)?;
@@ -177,7 +178,7 @@ impl Connection {
     fn preface(&mut self, rest: &mut &[u8]) -> Result<bool, Violation> {
         let n = rest.len().min(PREFACE.len());
         if rest[..n] != PREFACE[..n] {
-            return foreign(rest).map_or(Ok(false), Err);
+            return detect_other_protocol(rest).map_or(Ok(false), Err);
         }
         if n == PREFACE.len() {
             *rest = &rest[n..];
@@ -225,8 +226,8 @@ impl Connection {
                 self.parser.payload = Payload::Data(payload);
                 self.grow_recv_window();
                 if left > 0 || end_stream {
-                    self.budgets.note_useful_frame();
-                    self.timers.note_message();
+                    self.budgets.refill_for_useful_frame();
+                    self.timers.record_message();
                 }
             }
             Err(fault) => {
@@ -289,7 +290,7 @@ impl Connection {
             false => Payload::Data(DataPayload { left, ..payload }),
         };
         let flow_len = n as u32 + if is_last { overhead } else { 0 };
-        // The owner may have reset the stream since the header came.
+        // The owner may have reset the stream after the frame header arrived.
         let Some(slot) = self.streams.find(stream) else {
             self.release_connection(flow_len);
             return None;
@@ -305,6 +306,7 @@ impl Connection {
         Some(Event::Data { stream, data, flow_len, end_stream })
     }
 
+    /// Handles HEADERS. Returns the event once the header block is complete; until then, keeps the fragment.
     fn headers<'i>(&mut self, head: FrameHead, payload: &[u8]) -> Received<'i> {
         if head.stream == 0 {
             return Err(Violation::UnexpectedFrame);
@@ -324,6 +326,8 @@ impl Connection {
         Ok(None)
     }
 
+    /// Handles CONTINUATION: appends its fragment to the open header block. Returns the event if the block is
+    /// complete.
     fn continuation<'i>(&mut self, head: FrameHead, payload: &[u8]) -> Received<'i> {
         let Some(mut block) = self.parser.block.take() else { return Err(Violation::UnexpectedFrame) };
         block.n_continuations += 1;
@@ -348,8 +352,8 @@ impl Connection {
     /// Processes a complete header block. It is always decoded, to keep the table in step.
     fn block<'i>(&mut self, head: BlockHead, block: &[u8]) -> Received<'i> {
         let headers = self.decoder.decode(block)?;
-        self.budgets.note_useful_frame();
-        self.timers.note_message();
+        self.budgets.refill_for_useful_frame();
+        self.timers.record_message();
         self.timers.is_trimmed = false;
         let accepted = match self.streams.find(head.stream) {
             Some(slot) => self.more_headers(slot, head, headers)?,
@@ -457,6 +461,7 @@ impl Connection {
         }
     }
 
+    /// Handles RST_STREAM: removes the stream, and reports the reset unless the stream has already ended.
     fn on_reset<'i>(&mut self, head: FrameHead, payload: &[u8]) -> Received<'i> {
         if payload.len() != 4 {
             return Err(Violation::FrameSize);
@@ -478,6 +483,7 @@ impl Connection {
         Ok(Some(Event::Reset { stream, by: ResetBy::Peer(code) }))
     }
 
+    /// Handles PING: answers a request. The answer to the PING after a GOAWAY finishes the drain.
     fn on_ping(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
         if head.stream != 0 {
             return Err(Violation::UnexpectedFrame);
@@ -511,6 +517,7 @@ impl Connection {
         if self.is_idle(head.stream) { Err(violation) } else { self.fail_stream(head.stream, violation) }
     }
 
+    /// Handles GOAWAY: begins to drain. A client also removes the streams that the server has not processed.
     fn on_go_away<'i>(&mut self, head: FrameHead, payload: &[u8]) -> Received<'i> {
         if head.stream != 0 {
             return Err(Violation::UnexpectedFrame);
@@ -588,7 +595,7 @@ const HTTP1: [&[u8]; 10] = [
 
 /// The other protocol that these first bytes belong to: a TLS record, which begins with its type and the major version;
 /// an HTTP/1 message; or another. `None` if more bytes are needed.
-fn foreign(first: &[u8]) -> Option<Violation> {
+fn detect_other_protocol(first: &[u8]) -> Option<Violation> {
     const HANDSHAKE: u8 = 22;
     const ALERT: u8 = 21;
     match first {

@@ -1,4 +1,4 @@
-//! Frames from the owner.
+//! Sends the owner's headers, data and resets as frames.
 
 use std::fmt;
 
@@ -114,7 +114,7 @@ impl Connection {
             self.output.write_data(stream.id, prefix, data, end_stream);
             stream.send_window -= len as i32;
             self.send_window -= len as i32;
-            self.budgets.note_useful_frame();
+            self.budgets.refill_for_useful_frame();
         }
         if end_stream {
             self.close_send(slot);
@@ -182,7 +182,7 @@ impl Connection {
         let (id, max) = (self.streams[slot].id, self.peer.max_frame_bytes as usize);
         let encoder = &mut self.encoder;
         self.output.write_headers(id, end_stream, max, |out| encoder.encode(headers, out));
-        self.budgets.note_useful_frame();
+        self.budgets.refill_for_useful_frame();
         self.timers.is_trimmed = false;
     }
 
@@ -240,13 +240,13 @@ impl Connection {
             return Ok(());
         }
         let max = self.peer.max_frame_bytes as usize;
-        self.budgets.note_useful_frame();
+        self.budgets.refill_for_useful_frame();
         match send_queue(stream, &mut self.send_window, max, now, &mut self.output) {
             Sent::All(_) if end_stream => self.close_send(slot),
             Sent::All(_) => {}
             Sent::Some => {
                 self.list_if_blocked(slot);
-                self.timers.note_stall(now + self.config.stall_timeout);
+                self.timers.record_stall(now + self.config.stall_timeout);
             }
         }
         Ok(())

@@ -74,6 +74,7 @@ impl Connection {
         window as i32
     }
 
+    /// Handles SETTINGS: applies the peer's settings and acknowledges them, or handles the acknowledgement of ours.
     pub(super) fn on_settings(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
         if head.stream != 0 {
             return Err(Violation::UnexpectedFrame);
@@ -102,6 +103,8 @@ impl Connection {
         self.check_output()
     }
 
+    /// Handles the first acknowledgement of our settings: reduces the header table and the receive windows to the
+    /// configured values.
     fn on_settings_ack(&mut self) -> Result<(), Violation> {
         if self.is_settings_acked {
             return Ok(());
@@ -126,6 +129,7 @@ impl Connection {
         Ok(())
     }
 
+    /// Applies one setting of the peer. Fails if the value is not permitted; ignores unknown settings.
     fn apply(&mut self, id: u16, value: u32) -> Result<(), Violation> {
         match id {
             setting::HEADER_TABLE_SIZE => self.encoder.set_peer_table_bytes(value),

@@ -42,6 +42,7 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) const ANY_LENGTH: u64 = u64::MAX;
 
+    /// Creates an idle stream with these windows.
     pub(super) fn new(id: StreamId, send_window: i32, recv_window: i32) -> Self {
         Self {
             id,
@@ -189,6 +190,7 @@ impl Streams {
         (id.wrapping_mul(0x9e37_79b9) >> 8) as usize & (self.table.len() - 1)
     }
 
+    /// Finds the table index of a stream; None if there is no such stream.
     #[inline]
     fn position(&self, id: StreamId) -> Option<usize> {
         if self.table.is_empty() {
@@ -206,6 +208,7 @@ impl Streams {
         }
     }
 
+    /// Adds a stream to the table. The table must have a free entry.
     fn link(&mut self, id: StreamId, place: u32) {
         let mask = self.table.len() - 1;
         let mut at = self.home(id);
@@ -232,6 +235,7 @@ impl Streams {
         self.table[hole] = (0, 0);
     }
 
+    /// Doubles the table, and adds its entries again.
     fn grow(&mut self) {
         let n = (self.table.len() * 2).max(8);
         let old = std::mem::replace(&mut self.table, vec![(0, 0); n]);

@@ -1,4 +1,4 @@
-//! Timeouts.
+//! Timeouts of a connection: settings, keepalive PINGs, stalled streams, graceful closing, and release of memory.
 
 use weft_core::Time;
 
@@ -6,7 +6,7 @@ use super::limits::{IDLE_TRIM, PING_INTERVAL_MIN, QUICK_PINGS_MAX, Violation};
 use super::{Config, Connection, ConnectionError, Drain, Phase, Role};
 use crate::session::http2::frame::{ErrorCode, kind};
 
-/// Deadlines.
+/// The deadlines of a connection, and the times from which they follow.
 pub(super) struct Timers {
     /// The peer's SETTINGS must have arrived.
     pub(super) preface_at: Option<Time>,
@@ -30,6 +30,7 @@ pub(super) struct Timers {
 const KEEPALIVE_PING: [u8; 8] = *b"weftlive";
 
 impl Timers {
+    /// Starts the deadlines for the peer's SETTINGS and its acknowledgement of ours.
     pub(super) fn new(config: &Config, now: Time) -> Self {
         Self {
             preface_at: Some(now + config.preface_timeout),
@@ -45,19 +46,19 @@ impl Timers {
     }
 
     #[inline]
-    pub(super) fn note_input(&mut self, now: Time) {
+    pub(super) fn record_input(&mut self, now: Time) {
         self.last_input = now;
         self.ping_at = None;
     }
 
     /// HEADERS or DATA arrived.
     #[inline]
-    pub(super) fn note_message(&mut self) {
+    pub(super) fn record_message(&mut self) {
         self.n_pings = 0;
     }
 
     /// Some data waits, and times out at `at`.
-    pub(super) fn note_stall(&mut self, at: Time) {
+    pub(super) fn record_stall(&mut self, at: Time) {
         self.stall_at.get_or_insert(at);
     }
 }
@@ -87,6 +88,8 @@ impl Connection {
         self.run_timers().map_err(|violation| self.fail(violation))
     }
 
+    /// Handles the deadlines that have passed: fails the connection, sends a keepalive PING, or resets stalled
+    /// streams.
     fn run_timers(&mut self) -> Result<(), Violation> {
         let now = self.now;
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
@@ -148,6 +151,7 @@ impl Connection {
         is_idle.then(|| self.timers.last_input + IDLE_TRIM)
     }
 
+    /// Releases the memory that an idle connection does not need.
     fn trim(&mut self) {
         self.timers.is_trimmed = true;
         self.decoder.trim();

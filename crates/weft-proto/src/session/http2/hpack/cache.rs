@@ -1,4 +1,4 @@
-//! Caches of whole header blocks.
+//! Caches whole header blocks, encoded and decoded.
 //!
 //! A client sends the same block call after call, and a proxy forwards it. So both directions cache whole blocks: a hit
 //! costs one hash and one comparison to decode, and one copy to encode. Only repeated blocks are stored. A block that
@@ -55,7 +55,7 @@ struct DecodeSlot {
 }
 
 impl BlockDecoder {
-    /// See [`Decoder::new`].
+    /// Creates a decoder with an empty cache; the parameters are those of [`Decoder::new`].
     pub fn new(table_limit: u32, list_bytes_max: u32) -> Self {
         Self {
             decoder: Decoder::new(table_limit, list_bytes_max),
@@ -67,7 +67,7 @@ impl BlockDecoder {
         }
     }
 
-    /// See [`Decoder::set_table_limit`].
+    /// Changes the limit of the dynamic table, as [`Decoder::set_table_limit`].
     pub fn set_table_limit(&mut self, table_limit: u32) {
         self.decoder.set_table_limit(table_limit);
         self.drop_cache();
@@ -114,6 +114,7 @@ impl BlockDecoder {
         (self.cache, self.cache_bytes, self.refusals, self.recent) = (None, 0, 0, Recent::default());
     }
 
+    /// Decodes a block into a reused list.
     fn decode_uncached(&mut self, block: &[u8]) -> Result<(Rc<Headers>, Decoded), HpackError> {
         let mut headers = self.take_spare();
         // A spare has no other owner.
@@ -209,12 +210,12 @@ struct EncodeSlot {
 }
 
 impl BlockEncoder {
-    /// See [`Encoder::new`].
+    /// Creates an encoder with an empty cache, as [`Encoder::new`].
     pub fn new() -> Self {
         Self { encoder: Encoder::new(), cache: None, cache_bytes: 0, refusals: 0, recent: Recent::default() }
     }
 
-    /// See [`Encoder::set_peer_table_bytes`].
+    /// Sets the peer's table limit, as [`Encoder::set_peer_table_bytes`].
     pub fn set_peer_table_bytes(&mut self, bytes: u32) {
         self.encoder.set_peer_table_bytes(bytes);
     }

@@ -1,4 +1,4 @@
-//! Decodes header blocks.
+//! Decodes HPACK header blocks into header lists.
 
 use super::huffman;
 use super::table::{DynamicTable, N_STATIC, TableField, static_field};
@@ -102,6 +102,7 @@ impl Decoder {
         if self.must_resize { Err(HpackError::SizeUpdate) } else { Ok(()) }
     }
 
+    /// Looks up a field in the static or the dynamic table. An index of the dynamic table clears `is_timeless`.
     #[inline]
     fn field(&self, index: usize, run: &mut Run<'_>) -> Result<TableField<'_>, HpackError> {
         match index {
@@ -114,7 +115,7 @@ impl Decoder {
         }
     }
 
-    /// A field with a literal value (RFC 7541 section 6.2). The index of its name has `prefix` bits.
+    /// Decodes a field with a literal value (RFC 7541 section 6.2). The index of its name has `prefix` bits.
     fn literal(
         &mut self,
         input: &mut Input<'_>,
@@ -170,6 +171,7 @@ struct Run<'o> {
 }
 
 impl Run<'_> {
+    /// Copies a table field to the output list, if the list has room for it.
     #[inline]
     fn copy(&mut self, field: TableField<'_>, list_bytes_max: usize) {
         if !self.admit(field.name.len(), field.value.len(), list_bytes_max) {
@@ -211,6 +213,7 @@ impl<'b> Input<'b> {
         if value < mask { Ok(value as usize) } else { self.long_integer(value) }
     }
 
+    /// Reads the rest of an integer that exceeds its prefix. Fails if it has more than 32 bits.
     #[cold]
     fn long_integer(&mut self, prefix: u32) -> Result<usize, HpackError> {
         let mut value = u64::from(prefix);
@@ -226,7 +229,7 @@ impl<'b> Input<'b> {
         Err(HpackError::Integer)
     }
 
-    /// A string (RFC 7541 section 5.2), appended to `out`.
+    /// Decodes a string (RFC 7541 section 5.2), appended to `out`.
     #[inline]
     fn string(&mut self, out: &mut Vec<u8>) -> Result<(), HpackError> {
         let is_huffman = self.rest.first().is_some_and(|b| b & 0x80 != 0);

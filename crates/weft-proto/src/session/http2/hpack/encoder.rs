@@ -1,4 +1,4 @@
-//! Encodes header blocks.
+//! Encodes header lists as HPACK header blocks.
 
 use super::table::{DynamicTable, N_STATIC, TableField, static_field_index};
 use super::{TABLE_BYTES_INITIAL, hash_bytes, huffman};
@@ -170,6 +170,7 @@ impl Encoder {
         true
     }
 
+    /// Adds a field to the dynamic table, and to the index of recent fields if there is one.
     fn insert(&mut self, field: &Field, hash: u64, name_hash: u64, name: &[u8], value: &[u8]) {
         self.table.insert(TableField { name, value, id: field.name, is_value_valid: true });
         if let Some(index) = &mut self.index {
@@ -194,7 +195,7 @@ fn literal(pattern: u8, prefix: u32, index: Option<usize>, name: &[u8], value: &
     string(value, out);
 }
 
-/// A string, with Huffman coding if that is shorter (RFC 7541 section 5.2).
+/// Appends a string, with Huffman coding if that is shorter (RFC 7541 section 5.2).
 fn string(text: &[u8], out: &mut Vec<u8>) {
     let code_len = huffman::encoded_bytes(text);
     if code_len < text.len() {
@@ -206,7 +207,7 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// An integer in a first byte with `prefix` bits under `pattern` (RFC 7541 section 5.1).
+/// Appends an integer. Its first byte has `prefix` bits under `pattern` (RFC 7541 section 5.1).
 #[inline]
 fn integer(value: usize, prefix: u32, pattern: u8, out: &mut Vec<u8>) {
     let mask = (1usize << prefix) - 1;

@@ -48,6 +48,7 @@ struct Tables {
 
 static TABLES: Tables = tables();
 
+/// Computes the code tables from the lengths of the codes.
 const fn tables() -> Tables {
     let mut t = Tables {
         codes: [0; 257],
@@ -177,6 +178,8 @@ fn next_symbol(acc: u64) -> (u16, u32) {
     long_symbol(acc)
 }
 
+/// Finds the symbol at the start of `acc` whose code is longer than [`FAST_BITS`]. Returns it with the length of its
+/// code in bits.
 #[cold]
 fn long_symbol(acc: u64) -> (u16, u32) {
     let window = acc >> 32;

@@ -17,7 +17,7 @@ pub(crate) use table::static_name_index;
 /// The initial size of a dynamic table, in bytes (RFC 9113 section 6.5.2).
 pub const TABLE_BYTES_INITIAL: u32 = 4096;
 
-/// A fast hash with a fixed seed. It only selects cache slots; the content of a slot is compared in full.
+/// Computes a fast hash with a fixed seed. It only selects cache slots; the content of a slot is compared in full.
 #[inline]
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -46,6 +46,7 @@ const N_BUCKETS: usize = 128;
 /// By [`name_bucket`]: the index of its first name, or 0; and by index: that of the next name in the bucket.
 const BUCKETS: ([u8; N_BUCKETS], [u8; N_STATIC + 1]) = buckets();
 
+/// Builds the hash table of the static names: the first name of each bucket, and the next name for each name.
 const fn buckets() -> ([u8; N_BUCKETS], [u8; N_STATIC + 1]) {
     let (mut heads, mut nexts) = ([0u8; N_BUCKETS], [0u8; N_STATIC + 1]);
     let mut i = 1;
@@ -207,6 +208,7 @@ impl DynamicTable {
         self.shrink_to(size_max);
     }
 
+    /// Evicts the oldest entries until the table has at most `size` bytes.
     fn shrink_to(&mut self, size: usize) {
         while self.size > size {
             // The size is that of the entries, so there is one as long as it is not 0.
