@@ -246,6 +246,7 @@ impl Comparison {
         self.outcome(&net, &ends, &flows, end_ns)
     }
 
+    /// Collects the results of a finished run: rates, fairness, waiting times, drops and packets.
     fn outcome(&self, net: &Net, ends: &Dumbbell, flows: &[FlowId], end_ns: u64) -> Outcome {
         let seconds = end_ns as f64 / S as f64;
         let bits_per_s: Vec<f64> =

@@ -213,6 +213,8 @@ impl Scoreboard {
         self.guess_sacked(0);
     }
 
+    /// Marks segments of `[from, to)` as lost, except those that are acknowledged, resent or lost. Returns their
+    /// number.
     fn mark_lost(&mut self, from: u32, to: u32) -> u32 {
         let mut fresh = 0;
         self.words(from, to, |scoreboard, at, mask| {
@@ -243,6 +245,7 @@ impl Scoreboard {
         }
     }
 
+    /// Enlarges the ring of bits to `room` segments, and copies the words in use.
     fn grow(&mut self, room: u32) {
         let n = (room / WORD) as usize;
         for bits in [&mut self.sacked, &mut self.lost, &mut self.resent] {
