@@ -172,6 +172,7 @@ struct ProgramSize {
 }
 
 impl ProgramSize {
+    /// Counts the steps of a chain. Fails if the program exceeds [`PROGRAM_STEPS_MAX`].
     fn add(&mut self, chain: &ChainProgram, span: Span) -> Result<(), Vec<Diagnostic>> {
         self.steps += size::chain_steps(chain);
         if self.steps <= PROGRAM_STEPS_MAX {
@@ -461,6 +462,7 @@ pub(crate) fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnosti
         .at(group.span, error.to_string())
 }
 
+/// The diagnostic of a link whose queue reads fields that cannot be parsed.
 pub(crate) fn refused_link(link: &hir::Link, error: &ChainError) -> Diagnostic {
     Diagnostic::error(
         code_of(error),
@@ -481,6 +483,7 @@ fn listener_of(listener: &hir::Listener) -> Result<Listener, Vec<Diagnostic>> {
     Ok(Listener { name: listener.name.clone(), address, options: Arc::new(options) })
 }
 
+/// Converts a cluster of the program to the engine's form.
 fn cluster_of(cluster: &hir::Cluster) -> Cluster {
     let mut options = ClusterOptions::default();
     set_all(&cluster.options, |name, value| options.set(name, value));

@@ -728,6 +728,7 @@ fn chain_of(chain: &ChainStats) -> Chain {
     }
 }
 
+/// Converts an element's counters to the API's form.
 fn element_of((name, c): &(String, weft_core::abi::Counters)) -> Element {
     Element {
         name: name.clone(),
@@ -928,6 +929,7 @@ pub(crate) fn device_failure(port: &PortReport) -> Option<String> {
     Some(format!("`{}` is {how}: {done}", port.config.device))
 }
 
+/// Converts a reason for ended packets to the API's form.
 fn end_of(end: &End) -> weft_api::PacketEnd {
     weft_api::PacketEnd {
         element: end.element.clone(),
@@ -938,6 +940,7 @@ fn end_of(end: &End) -> weft_api::PacketEnd {
     }
 }
 
+/// Converts a check and its number of malformed packets to the API's form.
 fn malformed_of(check: &Check, n: u64) -> weft_api::Malformed {
     weft_api::Malformed {
         protocol: check.protocol.clone(),
@@ -960,6 +963,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+/// Converts a filter's state to the API's form.
 fn filter_status(filter: &FilterStats) -> weft_api::Filter {
     weft_api::Filter {
         chain: filter.chain.clone(),

@@ -69,6 +69,7 @@ impl StatusTable {
         format!("{:02}:{:02}", up / 60, up % 60)
     }
 
+    /// The table's text: rates since the last call, of the node and of each element.
     fn text(&mut self, node: &NodeStats, measured: Option<Measured>) -> String {
         let (now, cpu) = (Instant::now(), cpu_seconds());
         let stats = &node.stats;
@@ -114,6 +115,7 @@ impl StatusTable {
     }
 }
 
+/// The counters of elements as a table.
 fn elements(stats: &Stats) -> String {
     let mut table = Table::new(&[
         ("  chain", Align::Left),

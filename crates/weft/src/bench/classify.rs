@@ -68,6 +68,7 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "classify", rows, notes, failures }
 }
 
+/// The label for a number of rules: `500`, `10k` or `10^6`.
 fn counted(n: usize) -> String {
     match n {
         1_000_000.. => "10^6".to_owned(),
@@ -76,6 +77,7 @@ fn counted(n: usize) -> String {
     }
 }
 
+/// Builds a classifier of these rules and measures it. Notes what the table does not show.
 fn measured(
     name: &str,
     fields: &[FieldSpec],

@@ -47,6 +47,7 @@ struct Figures {
 }
 
 impl Figures {
+    /// The rows of one function at one size: nanoseconds per call, compared with the library, and per byte.
     fn rows(self, name: &str, size: usize) -> [Row; 2] {
         let a_byte: Vec<f64> = self.ours.iter().map(|ns| ns / size as f64).collect();
         let call = Row::new(name, "a call", "ns", &self.ours);
@@ -58,7 +59,7 @@ impl Figures {
 
 /// The times of a call, round by round.
 fn measured(native: Native, size: usize, rounds: usize) -> Result<Figures, String> {
-    let function = ready(native)?;
+    let function = prepare_native(native)?;
     let data = argument(native, size)?;
     let args = args(native, &data);
     let mut out = Vec::new();
@@ -79,6 +80,7 @@ fn measured(native: Native, size: usize, rounds: usize) -> Result<Figures, Strin
     Ok(figures)
 }
 
+/// Calls `one` in growing batches for at least [`BATCH`]. Returns the nanoseconds per call.
 fn ns_a_call(mut one: impl FnMut()) -> f64 {
     let (began, mut n, mut batch) = (Instant::now(), 0u64, 1);
     loop {
@@ -92,7 +94,8 @@ fn ns_a_call(mut one: impl FnMut()) -> f64 {
     }
 }
 
-fn ready(native: Native) -> Result<Arc<dyn Prepared>, String> {
+/// Prepares a native function with the constants, options and key that this benchmark gives it.
+fn prepare_native(native: Native) -> Result<Arc<dyn Prepared>, String> {
     let info = native.info();
     let constant = |param: &Param| match param {
         Param::Pattern => PATTERN,
@@ -121,6 +124,7 @@ fn call<'a>(args: &'a [Arg<'a>]) -> Call<'a> {
     Call { args, now: Time(0), rand: 7 }
 }
 
+/// The arguments of a call, with `data` as the first.
 fn args(native: Native, data: &[u8]) -> Vec<Arg<'_>> {
     match native {
         Native::RandomHex => vec![Arg::Int(data.len().min(1024) as i64)],
@@ -153,9 +157,10 @@ fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
     made(made_by, &data)
 }
 
+/// Runs a native function once on `data`, and returns its output.
 fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
     let mut made = Vec::new();
-    match ready(native)?.call(&call(&[Arg::Bytes(data)]), &mut made) {
+    match prepare_native(native)?.call(&call(&[Arg::Bytes(data)]), &mut made) {
         Ended::Bytes => Ok(made),
         ended => Err(format!("{} ended with {ended:?}", native.name())),
     }

@@ -273,6 +273,7 @@ fn counted() -> Vec<Case> {
     cases(true).into_iter().filter(|case| case.backlog <= 1_000 && !case.name.contains(',')).collect()
 }
 
+/// Counts the instructions per packet of a queue, compiled or handwritten.
 fn count_one(case: &Case, handwritten: bool, named: String) -> Result<Row, String> {
     progress(&format!("{named}: instructions"));
     let args = ["bench-queue", &case.name, "--by-hand"];
@@ -309,6 +310,7 @@ fn compiled(
     Ok(Subject::new(Queue::new(program, code, 0, 1), case, packets))
 }
 
+/// Measures a queue compiled, interpreted and handwritten, as far as the case has them.
 fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
     let program = Arc::new(program(&case.queue)?);
     let packets = packets(case.flows);

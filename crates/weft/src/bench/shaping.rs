@@ -111,6 +111,7 @@ struct Cores {
 }
 
 impl Cores {
+    /// The cores that this thread may use: the last for the node and the others for the ends, if there are two or more.
     fn of_this_thread() -> Result<Self, String> {
         let all = sched_getaffinity(None).map_err(|error| format!("what cores there are: {error}"))?;
         let (mut node, mut ends) = (all, all);

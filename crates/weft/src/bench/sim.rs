@@ -61,6 +61,7 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "sim", rows: rows.collect(), notes, failures: broken.collect() }
 }
 
+/// Builds the simulated network of a case: a dumbbell with the case's queue and flows.
 fn made(case: &Case) -> Net {
     let mut net = Net::new(1);
     let link = LinkSpec::fixed(LINK_BITS_PER_S, 10 * MS);

@@ -118,6 +118,7 @@ impl ChainCost<'_> {
     }
 }
 
+/// Computes the worst-case cost of each chain, as written and for one worker.
 fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<'n>>, Fault> {
     let cost_of = |(index, chain): (usize, &'n Chain)| {
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
@@ -217,6 +218,7 @@ fn data(costs: &[ChainCost<'_>]) -> Value {
     stages.map(object).collect()
 }
 
+/// Formats a number of bytes, `-` for none.
 fn bytes(n: u64) -> String {
     match n {
         0 => "-".to_owned(),

@@ -134,6 +134,7 @@ impl Demo {
         }
     }
 
+    /// Stores a report of the front end for the live table, and the final one for the summary.
     fn note(&mut self, report: Value) {
         let number = |name: &str| report[name].as_f64().unwrap_or_default();
         self.measured = Some(Measured { p50_us: number("p50_us"), p99_us: number("p99_us") });
@@ -187,6 +188,7 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Reads the figures of the front end's final report.
     fn of(report: &Value) -> Self {
         let number = |name: &str| report[name].as_u64().unwrap_or_default();
         let by_status = report["by_status"].as_object().into_iter().flatten();
@@ -205,6 +207,7 @@ impl Outcome {
         self.sent.abs_diff(self.answered)
     }
 
+    /// The demo's last lines: calls sent, answered, lost and compared.
     fn summary_text(&self) -> String {
         let by_status: Vec<_> =
             self.by_status.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
@@ -221,6 +224,7 @@ impl Outcome {
         )
     }
 
+    /// A fault if calls were lost, or answers wrong or not compared.
     fn verdict(&self) -> Result<(), Fault> {
         if self.lost() > 0 {
             return Err(Fault::environment(format!("{} lost", count(self.lost(), "call"))));
@@ -242,6 +246,7 @@ struct Children {
 }
 
 impl Children {
+    /// Starts a server for the endpoint and waits until it listens. Fails if the address is in use.
     fn start_server(&mut self, endpoint: &Address, name: &str) -> Result<(), Fault> {
         let listen = match endpoint {
             Address::Tcp(address) => address.clone(),
@@ -264,6 +269,7 @@ impl Children {
         self.await_server(endpoint, &listen)
     }
 
+    /// Waits until the endpoint accepts a connection, at most [`SERVER_START_MAX`].
     fn await_server(&mut self, endpoint: &Address, listen: &str) -> Result<(), Fault> {
         let until = Instant::now() + SERVER_START_MAX;
         loop {
@@ -357,6 +363,7 @@ fn program(name: &str) -> Result<Command, Fault> {
     }
 }
 
+/// The folder of the example: as given, in the working directory, or near the executable.
 fn example_folder(args: &DemoArgs) -> Result<PathBuf, Fault> {
     let near = || {
         let exe = std::env::current_exe().ok()?;

@@ -1,5 +1,5 @@
-//! `weft explain`: the effects of each element, the pairs that may change places or why not, the order that runs with
-//! its cost, and tables that can be spread. Of queues: their cost and their memory.
+//! `weft explain`: the effects of each element, the pairs that may be swapped and why others may not, the planned order
+//! with its cost, and the tables that can be sharded. For queues: cost and memory.
 
 mod data;
 mod effect_names;

@@ -54,6 +54,7 @@ fn files(paths: &[String]) -> Result<Vec<String>, Fault> {
     Ok(found)
 }
 
+/// Adds the `.weft` files of a folder and its subfolders, sorted. Does not follow links to folders.
 fn programs(folder: &Path, found: &mut Vec<String>) -> io::Result<()> {
     let mut paths: Vec<_> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;

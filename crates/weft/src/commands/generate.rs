@@ -225,6 +225,7 @@ impl<'p> Generated<'p> {
         all
     }
 
+    /// The result as text: packets by layer, and malformed ones.
     fn table(&self) -> String {
         let mut table = Table::new(&[("layer", Align::Left), ("packets", Align::Right)]);
         for (name, n) in self.layers() {
@@ -250,6 +251,7 @@ impl<'p> Generated<'p> {
         out
     }
 
+    /// The result as JSON.
     fn json(&self) -> Value {
         let layer = |(name, n): (&str, u64)| json!({ "protocol": name, "packets": n });
         let malformed = |(of, n): &(Malformed, u64)| {

@@ -104,6 +104,7 @@ pub(super) fn changed(answer: &QueryResult) -> String {
     format!("{text}; visible in {:.1} ms", answer.visible_ms)
 }
 
+/// The tables of the node as text.
 fn listed(tables: &[TableStatus]) -> String {
     let mut table = Table::new(&[
         ("table", Align::Left),

@@ -173,6 +173,7 @@ fn long_time(seconds: f64) -> String {
     }
 }
 
+/// The counters of all elements as a table.
 fn elements(status: &Status) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
@@ -203,6 +204,7 @@ fn elements(status: &Status) -> String {
     table.render()
 }
 
+/// The counters of all filters as a table.
 fn filters(status: &Status) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),

@@ -265,6 +265,7 @@ impl Statement {
     }
 }
 
+/// Parses an ALTER LINK statement. An error gives the correct form.
 fn parse(text: &str) -> Result<Alter<'_>, String> {
     let wrong = || format!("an ALTER gives a link another queue, as `{FORM};` does\n  help: {APPLY}");
     let text = text.trim().trim_end_matches(';').trim_end();

@@ -268,6 +268,7 @@ fn cut(rows: &mut Vec<Vec<Value>>, limit: Option<u64>) -> bool {
     is_cut
 }
 
+/// Compares two values of a type for sorting. NaN is last among numbers.
 pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),

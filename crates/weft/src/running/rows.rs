@@ -142,6 +142,7 @@ impl Running {
         views.iter().map(to_api).chain(systems).collect()
     }
 
+    /// The refusal of a query, with these diagnostics; without any, because it has no statement.
     fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
         let nothing = Diagnostic::error(code::UNEXPECTED, "there is no statement")
             .with_help("write SELECT, INSERT, UPDATE or DELETE, or ALTER LINK");

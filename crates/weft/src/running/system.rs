@@ -213,6 +213,7 @@ fn links(status: &Status) -> impl Iterator<Item = &Link> {
     status.packets.iter().flat_map(|packets| &packets.links).chain(&status.links)
 }
 
+/// The row of a link in the table `links`.
 fn link(link: &Link) -> Vec<Value> {
     let dropped = link.dropped.values().sum();
     let mut row: Vec<Value> =
@@ -224,6 +225,7 @@ fn link(link: &Link) -> Vec<Value> {
     row
 }
 
+/// The rows of a link's partitions in the table `queues`.
 fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     link.partitions.iter().map(|of| {
         let mut row = place(link, of);
@@ -234,6 +236,7 @@ fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
+/// The rows of a link in the table `partition_lines`.
 fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     let of_line = |of: &QueuePartition, line: &PartitionVerdict| {
         let mut row = place(link, of);
@@ -257,6 +260,7 @@ fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
+/// The rows of a group's members.
 fn members(group: &Group) -> impl Iterator<Item = Vec<Value>> {
     group.members.iter().map(|of| {
         let counts = [of.sent, of.sent_bytes].map(int);
@@ -266,6 +270,7 @@ fn members(group: &Group) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
+/// The rows of the table of ports.
 fn ports(status: &Status) -> Vec<Vec<Value>> {
     let ports = status.packets.iter().flat_map(|packets| &packets.ports);
     let row = |port: &weft_api::Port| {
@@ -277,6 +282,7 @@ fn ports(status: &Status) -> Vec<Vec<Value>> {
     ports.map(row).collect()
 }
 
+/// The rows of the table of elements, of chains of calls and on ports.
 fn elements(status: &Status) -> Vec<Vec<Value>> {
     let row = |chain: &str, version: u64, of: &Element| {
         let mut row = vec![text(chain), int(version), text(&of.name)];

@@ -89,6 +89,7 @@ impl Wire {
         Ok(())
     }
 
+    /// Parses the received bytes and gives each event to the handler.
     fn handle_input(&mut self, now: Time, handler: &mut impl Handler) -> io::Result<()> {
         let mut at = 0;
         loop {

@@ -129,6 +129,7 @@ fn mean(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>() / shares.len().max(1) as f64
 }
 
+/// The rows of a detector: its accuracy with raw lengths, and with markers of each size.
 fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     let percent = |shares: &[f64]| shares.iter().map(|share| 100.0 * share).collect::<Vec<f64>>();
     let raw = percent(&measured.raw);
@@ -194,6 +195,7 @@ fn verdict(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Qu
     )
 }
 
+/// The three detectors, each with `n` generated flows.
 fn detectors(n: usize) -> [Detector; 3] {
     let rng = Rng::from_seed;
     [

@@ -262,6 +262,7 @@ fn as_fragments(
     Some(parts)
 }
 
+/// Replaces addresses and ports by few values, so that packets share flows and meet rows of tables.
 fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     for (id, value) in &mut header.values {
         let field = protocol.fields[usize::from(id.0)].name.as_str();
@@ -283,6 +284,7 @@ fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     }
 }
 
+/// Runs the traffic through the program on a backend. Returns what the comparison needs.
 fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffic: &Traffic) -> Observed {
     let mut now = Time(1_000_000_000);
     let plan = Arc::new(plan(backend, network, sources));

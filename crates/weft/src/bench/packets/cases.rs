@@ -243,6 +243,7 @@ impl Case {
         Ok(Arc::new(plan))
     }
 
+    /// Compiles the case's program, with the imports that it needs.
     fn network(&self) -> Result<(Network, SourceMap), String> {
         let imports: String =
             LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
@@ -380,6 +381,7 @@ pub(super) fn rule_row(rule: &Rule) -> Vec<Value> {
     first.into_iter().chain(ports).chain([Value::Bool(true)]).collect()
 }
 
+/// Converts a generated rule to a row of the router's table of routes.
 pub(super) fn route_row(route: &Rule) -> Vec<Value> {
     let (net, bits) = match network_of(route.patterns[0]) {
         Value::Null => (Value::Bytes(vec![0; 5]), 0),

@@ -85,6 +85,7 @@ pub(in crate::bench) fn run(quick: bool) -> Report {
     Report { bench: "rules", rows, notes, failures }
 }
 
+/// Measures changes of one table of a case while it forwards packets.
 fn of_case(case: &Case, table: &str, rounds: usize) -> Result<Vec<Row>, String> {
     let ready = case.ready()?;
     let mut rows: Vec<Vec<Value>> = match table {
@@ -259,6 +260,7 @@ impl Changer<'_> {
         self.publish(&mut store, pending, began)
     }
 
+    /// Sends a change to the forwarder, waits until it is applied, and settles it. Returns the time until then.
     fn publish(&self, store: &mut StateStore, pending: PendingChange, began: Instant) -> Duration {
         let swap = Arc::clone(&pending.swap);
         self.send_and_wait(|done| Mail::ApplySwap(swap, done));
@@ -267,6 +269,7 @@ impl Changer<'_> {
         seen
     }
 
+    /// Sends a mail to the forwarder and waits for its acknowledgement.
     fn send_and_wait(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
         let (done, acknowledged) = channel();
         // If the forwarder is gone, the next figure reports it.

@@ -98,6 +98,7 @@ fn named(name: &str) -> Option<&'static Case> {
     CASES.iter().chain(COUNTED).find(|case| case.name == name)
 }
 
+/// Measures a case at each frame size, and the cost of input and output alone.
 fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
     let mut io = Rig::new(named(IO).expect("it is a case"))?;
     let mut beside = case.beside.and_then(named).map(Rig::new).transpose()?;

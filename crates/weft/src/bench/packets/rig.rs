@@ -164,6 +164,7 @@ impl Rig {
         self.batch_of(BATCH_MAX);
     }
 
+    /// Fills the batch with `n` frames of the next flows.
     fn batch_of(&mut self, n: usize) {
         let Self { flows, next, templates, pool, .. } = self;
         self.frames.extend((0..n).map(|_| {

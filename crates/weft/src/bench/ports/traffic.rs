@@ -221,6 +221,7 @@ fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
     Ok(socket)
 }
 
+/// Runs `work` in the network namespace of an end.
 fn run_in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Result<R, String> {
     let named = |error: io::Error| OpenError {
         name: end.device.to_owned(),

@@ -99,6 +99,7 @@ impl EffectNames<'_> {
         column.map_or_else(String::new, |column| column.name.clone())
     }
 
+    /// The fields that a handler writes, each with how certainly it does.
     fn writes(&self, effects: &Effects) -> Vec<String> {
         let describe = |(id, write): (&InputId, &weft_opt::effects::Write)| {
             let how = match (write.blind, write.always) {
@@ -111,6 +112,7 @@ impl EffectNames<'_> {
         effects.writes.iter().map(describe).collect()
     }
 
+    /// The tables that a handler reads, each with the key.
     fn looks(&self, effects: &Effects) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for look in &effects.table_reads {
@@ -156,6 +158,7 @@ impl EffectNames<'_> {
         (tables.chain(others).collect(), lines)
     }
 
+    /// The targets of the sinks that a handler writes to.
     fn sinks(&self, effects: &Effects) -> Vec<String> {
         let describe = |id: &weft_ir::ir::SinkId| {
             let sink = &self.program.sinks[usize::from(id.0)];

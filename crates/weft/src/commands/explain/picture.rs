@@ -119,6 +119,7 @@ pub(super) fn svg(chains: &[Chain]) -> String {
     out
 }
 
+/// Draws the chain's title, stages and constraints.
 fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
     let title = format!(
         "{}: {} -> {}, level {}, {:.0} ns/msg",

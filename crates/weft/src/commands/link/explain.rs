@@ -64,6 +64,7 @@ pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
     })
 }
 
+/// The dropped packets of a link as text, at most [`LISTED_MAX`].
 fn listed(link: &Link) -> String {
     use Align::{Left, Right};
     let (unit, program) = (link.head().unit(), &link.program);
@@ -113,19 +114,21 @@ fn worker_name(worker: u16) -> String {
     format!("weft-{worker}")
 }
 
+/// The dropped packets of a link as JSON.
 fn listed_data(link: &Link) -> Value {
     // The output is a list of drops, without a place for the note.
     if link.ends_in().is_some() {
         stderr::line(format_args!("link {}{}", link.head().link, cut_text(link)));
     }
     let one = |(number, packet): (u64, &PacketHistory)| {
-        let mut one = fate(link, packet);
+        let mut one = end_data(link, packet);
         one[link.head().unit()] = number.into();
         one
     };
     link.history.dropped().map(one).collect()
 }
 
+/// Explains a packet as text: its arrival, its end, and the last handler runs for it.
 fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory)) -> String {
     let program = &link.program;
     let came = match u64::try_from(packet.came_ns) {
@@ -192,6 +195,7 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
     out
 }
 
+/// Explains a packet as JSON: its end, and all handler runs for it.
 fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory)) -> Value {
     let program = &link.program;
     let runs = runs.iter().map(|ran| {
@@ -210,7 +214,7 @@ fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
             "after": of(|one| &one.after),
         })
     });
-    let mut data = fate(link, packet);
+    let mut data = end_data(link, packet);
     data["link"] = link.head().link.as_str().into();
     data[link.head().unit()] = number.into();
     data["is_cut"] = link.ends_in().is_some().into();
@@ -219,7 +223,8 @@ fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
     data
 }
 
-fn fate(link: &Link, packet: &PacketHistory) -> Value {
+/// How a packet ended, as JSON: sent, marked, dropped with the line, abandoned, or still waiting.
+fn end_data(link: &Link, packet: &PacketHistory) -> Value {
     let program = &link.program;
     let (end, by) = match packet.end {
         PacketEnd::Waits => ("waits", Value::Null),
@@ -422,6 +427,7 @@ fn has_verdict(moment: Moment) -> bool {
     matches!(moment, Moment::Enqueue | Moment::Select | Moment::Dequeue)
 }
 
+/// The construct of the language that a handler implements.
 fn moment(moment: Moment) -> &'static str {
     match moment {
         Moment::Enqueue => "ON ENQUEUE",
@@ -435,6 +441,7 @@ fn moment(moment: Moment) -> &'static str {
     }
 }
 
+/// The statement of the language that gives this verdict in this handler.
 fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
     match (verdict, moment) {
         (Verdict::Pass, Moment::Enqueue) => "ACCEPT",
@@ -449,6 +456,7 @@ fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
     }
 }
 
+/// A drop's cause, in words.
 fn reason(why: DropCause) -> &'static str {
     match why {
         DropCause::Enqueue => "as it came",

@@ -362,6 +362,7 @@ impl QueueCode for Watch {
 }
 
 impl HandlerState {
+    /// Copies the words that a handler may read or change.
     fn of(words: &Words<'_>) -> Self {
         Self {
             node: words.node.to_vec(),

@@ -1,15 +1,15 @@
-//! `weft link`
+//! `weft link`: emulates a link, and records, shows and explains the queue of a link.
 
 mod emulate;
 mod explain;
 mod history;
+mod namespaces;
 mod record;
 mod report;
 mod schedule;
 pub(crate) mod setting;
 mod show;
 pub(crate) mod spec;
-mod world;
 
 use crate::cli::{LinkAction, LinkArgs};
 use crate::fault::Fault;

@@ -33,6 +33,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     done
 }
 
+/// Starts the recording at the node, waits for its end or Ctrl-C, and writes the file.
 fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     let stop = signals::stop_requests()?;

@@ -238,6 +238,7 @@ impl FromArgMatches for Settings {
     }
 }
 
+/// Parses `yes` or `no`.
 fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),

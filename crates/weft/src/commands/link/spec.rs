@@ -159,6 +159,7 @@ pub(crate) fn simulated_span(text: &str) -> Result<u64, String> {
     span_up_to(SIMULATED_SECONDS_MAX, text)
 }
 
+/// Parses a positive time with a unit, at most `seconds_max`. Returns nanoseconds.
 fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 3] = [("min", 60.0), ("ms", 1e-3), ("s", 1.0)];
     let seconds = number(text.trim(), &UNITS).filter(|s| *s > 0.0 && *s <= seconds_max as f64);

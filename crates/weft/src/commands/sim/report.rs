@@ -61,6 +61,7 @@ struct Claim {
 }
 
 impl Report {
+    /// The experiment's results as text.
     pub(super) fn text(&self) -> String {
         let packets: u64 = self.columns.iter().map(|column| column.outcome.packets).sum();
         let mut out = format!("no silver bullet: {}\n\n", self.conditions());
@@ -80,6 +81,7 @@ impl Report {
         out
     }
 
+    /// The experiment's results as JSON.
     pub(super) fn json(&self) -> Value {
         let rows: Vec<Value> = self.objectives().iter().flat_map(|objective| objective.json(self)).collect();
         let claims = self.claims().into_iter().map(|claim| {
@@ -155,6 +157,7 @@ impl Report {
         objectives
     }
 
+    /// The table of all objectives and configurations.
     fn table(&self) -> String {
         let mut head =
             vec![("", Align::Left), ("link", Align::Left), ("application", Align::Left), ("", Align::Left)];
@@ -220,6 +223,7 @@ impl Report {
         names.into_iter().filter_map(beaten).collect()
     }
 
+    /// A sentence that lists where the user's queue is beaten.
     fn verdict_on_program(&self) -> String {
         let beaten = self.beaten();
         let lost_to: Vec<String> =
@@ -409,6 +413,7 @@ impl Objective<'_> {
         }
     }
 
+    /// An objective's results as JSON, one object per configuration.
     fn json(&self, report: &Report) -> Vec<Value> {
         let best = self.best();
         let one = |column: &&Column| {

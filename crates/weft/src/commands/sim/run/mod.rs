@@ -97,6 +97,7 @@ pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
     write_all(&report, &recordings, begun)
 }
 
+/// Writes the report in the requested formats, and the recordings.
 fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
     let SimRunArgs { output, record, .. } = report.args;
     let recorded = (record.as_deref(), recordings);
