@@ -1,4 +1,4 @@
-//! gRPC clients: their calls, and the responses that they get.
+//! Simulated gRPC clients: their calls, and the responses that they get.
 
 use crate::peer::{Fields, Message, PeerEvent, Session, deframe, to_headers};
 use std::collections::BTreeMap;

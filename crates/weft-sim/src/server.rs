@@ -1,4 +1,4 @@
-//! gRPC servers: the requests that they get, and their behaviour.
+//! Simulated gRPC servers: the requests that they get, and their behaviour.
 
 use crate::peer::{Fields, Message, PeerEvent, Session, deframe, field, to_headers};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! The world: an engine, its peers, the network between them, and a clock that jumps from event to event.
+//! The simulated world of calls: an engine, its peers, the network between them, and a clock that jumps from event to
+//! event.
 
 use crate::client::{Answer, Call, Client};
 use crate::network::{Network, Pipe};

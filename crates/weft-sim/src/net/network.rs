@@ -328,7 +328,7 @@ impl Net {
         self.push_link(link.0 as usize);
     }
 
-    /// A packet arrives at the end of a link.
+    /// Handles a packet's arrival at the end of a link: it enters the next link, or reaches its receiver or sender.
     fn arrive(&mut self, handle: u32) {
         let packet = self.packets.get(handle);
         packet.hop += 1;

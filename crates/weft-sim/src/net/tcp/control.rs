@@ -87,7 +87,7 @@ impl Control {
         }
     }
 
-    /// Segments were acknowledged.
+    /// Updates the window after segments were acknowledged.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
             Self::NewReno(reno) => reno.progress(progress),

@@ -32,6 +32,7 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
+    /// An empty scoreboard: nothing is sent.
     pub(super) fn new() -> Self {
         let room = vec![0; (ROOM_MIN / WORD) as usize];
         Self {

@@ -1,4 +1,4 @@
-//! Deficit round robin.
+//! Deficit round robin: flows send in turn, as many bytes as their deficit allows.
 
 use std::collections::VecDeque;
 
