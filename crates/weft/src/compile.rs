@@ -82,6 +82,7 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     })
 }
 
+/// Checks a program on the current thread: the front end, then checks that need the whole program.
 fn check_here(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
@@ -230,6 +231,7 @@ impl Compiler {
         in_job(|| self.compile_here(network, sources, counted))
     }
 
+    /// Does the work of [`Self::compile`] on the current thread.
     fn compile_here(
         &self,
         network: &hir::Network,
@@ -323,6 +325,7 @@ impl Compiler {
         in_job(|| self.recompile_packets_here(network, sources))
     }
 
+    /// Does the work of [`Self::recompile_packets`] on the current thread.
     fn recompile_packets_here(
         &self,
         network: &hir::Network,

@@ -64,6 +64,7 @@ pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     declared.filter_map(warning).collect()
 }
 
+/// The diagnostic of a native function whose key or constant is not valid.
 fn diagnostic(
     network: &hir::Network,
     decl: &NativeDecl,

@@ -243,6 +243,7 @@ fn outlet_of(to: hir::Outlet) -> Outlet {
     }
 }
 
+/// Compiles a group of ports, and its key if it selects by one.
 fn group_of(
     network: &hir::Network,
     at: usize,

@@ -61,7 +61,7 @@ fn line((n, what): (u64, &str), (done, all): (u64, Option<u64>), took: Duration)
     format!("[{bar}] {:3} %  {rate}, {} left", 100 * done / all, clock(left as u64))
 }
 
-/// `1:05`, `1:00:00`.
+/// Formats seconds as a clock: `1:05`, `1:00:00`.
 fn clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {

@@ -354,7 +354,7 @@ pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
     }
 }
 
-/// The folder that a file would be in.
+/// The folder part of a path; `.` if it has none.
 pub(crate) fn folder_of(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) => "/",

@@ -54,7 +54,7 @@ struct LoggedCount {
 }
 
 impl Watch {
-    /// Logs the changes.
+    /// Logs the changes of the node since the last look.
     pub(crate) fn look(&mut self, running: &Running, now: Instant) {
         let mut events = Vec::new();
         if self.next_devices.is_none_or(|next| next <= now) && !running.ports().is_empty() {

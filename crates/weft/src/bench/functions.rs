@@ -57,7 +57,7 @@ impl Figures {
     }
 }
 
-/// The times of a call, round by round.
+/// Times calls of a native function, and of its library by hand, in each round. Fails if a call fails.
 fn measured(native: Native, size: usize, rounds: usize) -> Result<Figures, String> {
     let function = prepare_native(native)?;
     let data = argument(native, size)?;
@@ -154,11 +154,11 @@ fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
         _ => text(size),
     };
     let Some(made_by) = native.info().inverse else { return Ok(data) };
-    made(made_by, &data)
+    native_output(made_by, &data)
 }
 
 /// Runs a native function once on `data`, and returns its output.
-fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
+fn native_output(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
     let mut made = Vec::new();
     match prepare_native(native)?.call(&call(&[Arg::Bytes(data)]), &mut made) {
         Ended::Bytes => Ok(made),
@@ -171,7 +171,7 @@ fn name(size: usize) -> Vec<u8> {
     (0..size.min(254) / 8).flat_map(|_| *b"\x07example").chain([0]).collect()
 }
 
-/// A log of orders.
+/// Makes a text of `size` bytes: a log of orders that ends with the searched pattern.
 fn text(size: usize) -> Vec<u8> {
     let mut text = String::new();
     for n in 0.. {
@@ -185,7 +185,7 @@ fn text(size: usize) -> Vec<u8> {
     (text + " id=42")[..size].to_owned().into_bytes()
 }
 
-/// A JSON object with orders, and a last one.
+/// Makes a JSON object of at most `size` bytes: orders, and a last one with the searched field.
 fn json(size: usize) -> Vec<u8> {
     let mut json = String::from("{");
     for n in 0.. {
@@ -201,11 +201,11 @@ fn json(size: usize) -> Vec<u8> {
 
 /// A token with this many bytes of claims, signed with HS256.
 fn token(size: usize) -> Result<Vec<u8>, String> {
-    let encoded = |data: &[u8]| made(Native::Base64Url, data);
+    let encoded = |data: &[u8]| native_output(Native::Base64Url, data);
     // The size of a token is limited, and so are its claims.
     let claims = format!("{{\"sub\":\"{}\"}}", "a".repeat(size.min(8 << 10)));
     let mut token = [encoded(b"{\"alg\":\"HS256\"}")?, encoded(claims.as_bytes())?].join(&b'.');
-    let signature = made(Native::HmacSha256, &token)?;
+    let signature = native_output(Native::HmacSha256, &token)?;
     token.push(b'.');
     token.extend(encoded(&signature)?);
     Ok(token)

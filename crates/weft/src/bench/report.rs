@@ -187,7 +187,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn shown(value: f64) -> String {
     match value.abs() {
         x if x >= 1000.0 => thousands(value),

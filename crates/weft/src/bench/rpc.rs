@@ -110,6 +110,8 @@ fn permission(user: usize) -> String {
     format!("('u{user}', '{}')", if user == 7 { 'R' } else { 'W' })
 }
 
+/// Runs the load against the server, by way of a proxy if there is one. Returns the results with the proxy's CPU time
+/// and system calls.
 fn measure(
     server: &Running,
     server_address: SocketAddr,

@@ -20,6 +20,7 @@ use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, ElementCost, cost};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
+/// Runs `weft check`. Fails if the program is faulty, or may use more than the allowed memory.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     let mut files = match args.file.as_str() {
         "-" => stdin()?,

@@ -17,6 +17,7 @@ use weft_lang::hir::{
 use weft_lang::source::{SourceMap, Span};
 use weft_verilog::{Module, Widths};
 
+/// Runs `weft compile`: prints the module, or writes it to the output folder.
 pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     let Target::Verilog = args.target;
     require(&args.file)?;

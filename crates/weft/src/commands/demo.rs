@@ -35,6 +35,7 @@ const SERVER_START_MAX: Duration = Duration::from_secs(10);
 /// The time that the front end gets to end after its calls.
 const FRONTEND_END_MAX: Duration = Duration::from_secs(15);
 
+/// Runs `weft demo`. Fails if a call is lost or wrongly answered.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let folder = example_folder(args)?;
@@ -113,7 +114,7 @@ impl Demo {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
                 match reports.try_recv() {
-                    Ok(report) => self.note(report),
+                    Ok(report) => self.store_report(report),
                     Err(std::sync::mpsc::TryRecvError::Empty) => break,
                     Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
@@ -130,12 +131,12 @@ impl Demo {
 
     fn drain(&mut self, reports: &Receiver<Value>) {
         while let Ok(report) = reports.recv_timeout(LOOK_EVERY) {
-            self.note(report);
+            self.store_report(report);
         }
     }
 
     /// Stores a report of the front end for the live table, and the final one for the summary.
-    fn note(&mut self, report: Value) {
+    fn store_report(&mut self, report: Value) {
         let number = |name: &str| report[name].as_f64().unwrap_or_default();
         self.measured = Some(Measured { p50_us: number("p50_us"), p99_us: number("p99_us") });
         if report["final"] == Value::Bool(true) {

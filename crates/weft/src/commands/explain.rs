@@ -25,6 +25,7 @@ use weft_lang::hir::{Network, Queue};
 use weft_lang::source::SourceMap;
 use weft_opt::lower;
 
+/// Runs `weft explain` for all chains and queues, or for the named one.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     if let Some(first) = args.rest.first() {
         return Err(extra_words_fault(args, first));

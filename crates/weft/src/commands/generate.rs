@@ -25,6 +25,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The maximum number of reported differences, and of reported rules.
 const SHOWN_MAX: usize = 10;
 
+/// Runs `weft generate`.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());

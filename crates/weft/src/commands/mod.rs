@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands of `weft`: one file for each.
 
 pub(crate) mod apply;
 pub(crate) mod check;

@@ -11,6 +11,7 @@ use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use weft_api::{QueryRequest, QueryResult, Refused, TableStatus};
 
+/// Runs `weft query`: prints the answers, or without a statement the list of tables.
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     let text = match (&args.text, &args.file) {
         (Some(text), _) => Some(text.clone()),

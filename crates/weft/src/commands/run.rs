@@ -33,6 +33,7 @@ pub(super) struct Started {
     pub(super) network: Network,
 }
 
+/// Runs `weft run`: starts the node, and shows its table until it is stopped.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let asks = signals::node_requests()?;
     let Started { running, admin, network } =

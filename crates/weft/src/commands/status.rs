@@ -10,6 +10,7 @@ use crate::stdout;
 use crate::table::{Align, Table};
 use weft_api::{Opt, Packets, Status};
 
+/// Runs `weft status`.
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     if args.program {
@@ -46,7 +47,7 @@ fn set_options(options: &[Opt]) -> String {
     if set.is_empty() { String::new() } else { format!("   {}", set.join(", ")) }
 }
 
-/// A node's state as text.
+/// Formats a node's state as text.
 pub(crate) fn page(status: &Status) -> String {
     let mut page = format!(
         "version {}   up {}   {}   {:.1} MiB   {} begun, {} open   p50 {}   p99 {}\n",
@@ -162,7 +163,7 @@ fn latency(us: f64) -> String {
     if us > 0.0 { short_time(us) } else { "-".to_owned() }
 }
 
-/// Seconds in two suitable units.
+/// Formats seconds in two suitable units.
 fn long_time(seconds: f64) -> String {
     let s = seconds as u64;
     match s {

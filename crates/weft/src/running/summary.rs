@@ -145,7 +145,8 @@ impl Sum {
         self.n += 1;
     }
 
-    /// Of equal rows the first stays.
+    /// Keeps `result` of the row if its `by` is less or greater than that of the kept row. Of equal rows the first
+    /// stays.
     fn note(
         &mut self,
         (result, by): (&Expr, &Expr),

@@ -169,6 +169,7 @@ pub(super) fn rows(network: &Network, table: &str, status: &Status) -> Option<Ve
 }
 
 impl System {
+    /// The declaration of this system table, as if the program had it.
     fn table(&self) -> Table {
         let span = Span::new(FileId(0), 0, 0);
         let column = |(at, (name, ty)): (usize, &(&str, Type))| TableColumn {

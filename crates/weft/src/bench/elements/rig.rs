@@ -1,4 +1,4 @@
-//! Messages in memory, and runners that process them: programs of a back end, or handwritten ones.
+//! Messages in memory, and runners that process them: programs of a backend, or handwritten ones.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -266,7 +266,7 @@ impl<R: Runner> Lane<R> {
         self.counters.iter().map(without_clock).collect()
     }
 
-    /// Nanoseconds per message in one round.
+    /// Runs all messages once. Returns nanoseconds per message.
     #[inline(never)]
     pub(super) fn round(&mut self, messages: &Messages) -> f64 {
         let began = Instant::now();

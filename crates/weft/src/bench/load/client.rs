@@ -1,4 +1,4 @@
-//! The client: a closed loop with a number of calls in flight.
+//! `weft bench-client`: a gRPC client in a closed loop with a number of calls in flight.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -201,6 +201,7 @@ struct CallCounts {
 }
 
 impl Calls {
+    /// The client's calls and counts at the start: one request for each user, nothing counted.
     fn new(start: Instant) -> Self {
         let request = |n| {
             let user = format!("u{n}");

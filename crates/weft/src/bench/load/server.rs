@@ -1,4 +1,4 @@
-//! The echo server.
+//! `weft bench-server`: a gRPC server that echoes each request.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ServerArgs) -> io::Result<()> {
             }
         }
         if events.is_empty() {
-            server.tick();
+            server.handle_timeouts();
         }
     }
 }
@@ -115,7 +115,7 @@ impl Server {
     }
 
     /// Handles the timers of all connections, and removes closed and failed ones.
-    fn tick(&mut self) {
+    fn handle_timeouts(&mut self) {
         let now = since(self.start);
         self.wires.retain(|_, (wire, echo)| {
             let lives = wire.handle_timeout(now, echo).is_ok();

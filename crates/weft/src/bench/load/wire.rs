@@ -1,4 +1,4 @@
-//! A socket that speaks HTTP/2.
+//! A non-blocking socket with an HTTP/2 connection, for the client and the server of benchmarks.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;

@@ -145,7 +145,7 @@ fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     [of("raw", &measured.raw)].into_iter().chain(markers).collect()
 }
 
-/// A class in a sentence.
+/// Describes a class in a sentence.
 fn described(class: &Class) -> String {
     let Class { label, flows, left_out, short, others } = class;
     let rest = [
@@ -240,6 +240,8 @@ impl Measured {
     }
 }
 
+/// Measures a detector by cross-validation: the accuracy with all features, and with the best few that fit each marker
+/// size.
 fn measure(detector: &Detector, n_trees: usize) -> Measured {
     let levels: Vec<(Quantisation, Samples)> =
         quantisations(detector).into_iter().map(|level| (level, samples(detector, level))).collect();
@@ -288,7 +290,7 @@ fn in_part(flow: u32, number: u64, parts: usize) -> usize {
     (weft_core::hash::mix(number, u64::from(flow)) % parts as u64) as usize
 }
 
-/// The quantisations to search.
+/// Lists the quantisations to search for a detector.
 fn quantisations(detector: &Detector) -> Vec<Quantisation> {
     let gaps = if detector.with_gaps { vec![0, 3, 5] } else { vec![0] };
     let of_lengths = move |lengths| gaps.clone().into_iter().map(move |gaps| Quantisation { lengths, gaps });

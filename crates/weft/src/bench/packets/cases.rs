@@ -356,7 +356,7 @@ fn admit_flows(lowered: &mut [Lowered], flows: impl Fn() -> Vec<Flow>) {
     }
 }
 
-/// A prefix as a `CIDR`; NULL for all addresses.
+/// Converts a prefix to a `CIDR` value; NULL if it matches all addresses.
 fn network_of(pattern: Pattern) -> Value {
     let (value, len) = match pattern {
         Pattern::Prefix { value, len } => (value, len),

@@ -148,6 +148,8 @@ fn thread_cpu_ns() -> Result<f64, String> {
 }
 
 impl Changer<'_> {
+    /// Measures a table in each round: the forwarder before, during and after changes, and the time and rate of
+    /// changes.
     fn figures(&self, case: &Case, rows: &[Vec<Value>], rounds: usize) -> Result<Vec<Row>, String> {
         let (mut before, mut during, mut after, mut anew) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut visible, mut rate, mut built) = (Vec::new(), Vec::new(), Vec::new());
@@ -200,7 +202,7 @@ impl Changer<'_> {
         ])
     }
 
-    /// Nanoseconds per packet while `what` runs.
+    /// Measures the forwarder's nanoseconds per packet while `what` runs.
     fn figure_of(&self, what: impl FnOnce()) -> Result<f64, String> {
         let figure = || {
             let (to, from) = channel();
@@ -240,7 +242,7 @@ impl Changer<'_> {
         took
     }
 
-    /// Milliseconds to insert all rows into the emptied table.
+    /// Empties the table and inserts all rows. Returns the milliseconds of the insertion.
     fn load(&self, rows: &[Vec<Value>]) -> f64 {
         for rows in rows.chunks(LOADED) {
             self.change(rows.iter().map(|row| Change::Remove(row[..1].to_vec())).collect());
@@ -290,7 +292,8 @@ impl Changer<'_> {
         took
     }
 
-    /// The duration; None if there is nothing to rebuild.
+    /// Rebuilds the search structure of the table with the most changes since its last. Returns the duration; None if
+    /// there is nothing to rebuild.
     fn rebuild_once(&self) -> Option<Duration> {
         let began = Instant::now();
         let store = lock(self.store);

@@ -139,7 +139,7 @@ fn latencies(case: &Case, rig: &mut Rig, rounds: usize) -> Vec<Row> {
     LATENCIES.into_iter().flat_map(of).collect()
 }
 
-/// Instructions per packet.
+/// Counts instructions per packet of these cases.
 fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
     can_count()?;
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! Traffic from one end to the other, and its cost.
+//! Sends traffic from one end to the other, and measures its rate and cost.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -97,7 +97,7 @@ pub(super) fn transfer(world: &World, time: Duration) -> Result<f64, String> {
     })
 }
 
-/// Reads a connection to its end.
+/// Accepts a connection and reads it to its end. Returns Gbit/s.
 fn receive(listener: &TcpListener) -> io::Result<f64> {
     let (mut stream, _) = listener.accept()?;
     stream.set_read_timeout(Some(WAIT))?;

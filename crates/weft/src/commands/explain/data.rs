@@ -1,4 +1,4 @@
-//! The reports as JSON.
+//! `weft explain --json`: the reports of chains as JSON.
 
 use super::report::{
     Chain, ClashReport, Columns, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport,

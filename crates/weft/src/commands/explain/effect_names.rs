@@ -1,4 +1,4 @@
-//! Describes effects in words.
+//! Describes the effects of handlers in words, for `weft explain`.
 
 use super::report::Effect;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Describes filters in words.
+//! Describes the policies of filters in words, for `weft explain`.
 
 use crate::commands::{count, grouped};
 use std::fmt::Write as _;

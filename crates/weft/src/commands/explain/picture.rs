@@ -28,6 +28,7 @@ struct Layout<'c> {
 }
 
 impl<'c> Layout<'c> {
+    /// Arranges the stages in columns, and omits constraints that follow from others.
     fn of(chain: &'c Chain) -> Self {
         let order: Vec<&str> = chain.plan.order.iter().map(String::as_str).collect();
         let at = |name: &str| order.iter().position(|known| *known == name).unwrap_or(0);

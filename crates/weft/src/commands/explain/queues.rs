@@ -113,7 +113,7 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
 /// Queues with their links, as text.
 pub(super) fn text(explained: &[ExplainedQueue]) -> String {
     let link = |link: &Option<LinkInfo>| link.as_ref().map(LinkInfo::text).unwrap_or_default();
-    let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &one(program));
+    let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &queue_text(program));
     all.collect::<Vec<_>>().join("\n")
 }
 
@@ -144,7 +144,7 @@ fn level(level: &Level) -> Value {
 }
 
 /// A queue as text: cost, memory, and each level with its handlers.
-fn one(program: &QueueProgram) -> String {
+fn queue_text(program: &QueueProgram) -> String {
     let mut text = format!("queue {}\n", program.name);
     let (packets, bytes) = (program.packets_max(), program.memory_bytes());
     let _ = writeln!(

@@ -1,4 +1,4 @@
-//! The report of a chain, independent of its output format.
+//! Collects what `weft explain` reports of a chain, independent of its output format.
 
 use super::effect_names::{EffectNames, sharding};
 use super::filters;
@@ -345,7 +345,8 @@ impl ReportBuilder<'_> {
         stmts.map(|stmt| key(text(stmt.span))).collect()
     }
 
-    /// The report of the planned order: costs, constraints, and a better order that is not taken.
+    /// The report of the planned order: costs, permitted exceptions to rules, fields set in vain, and a better order
+    /// that is not taken.
     fn plan(&self, ordered: &PlannedChain) -> PlanReport {
         let PlannedChain { plan, figures, level, crossings, .. } = ordered;
         let written: Vec<usize> = (0..plan.order.len()).collect();

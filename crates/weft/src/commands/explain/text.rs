@@ -1,4 +1,4 @@
-//! The reports as text, at most 100 columns wide.
+//! `weft explain` as text: the reports of chains, at most 100 columns wide.
 
 use super::report::{
     Chain, ClashReport, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport, ProgramLine,

@@ -32,6 +32,7 @@ const WORLD_V6: &str = "WEFT_WORLD6";
 /// The interval between looks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Runs `weft link emulate`: starts the command in its namespace, and ends with its exit status.
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (up, down) = LinkDirection::both(args)?;
     let (checked, program) = spec::program(&up, &down)?;

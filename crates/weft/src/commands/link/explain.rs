@@ -42,6 +42,7 @@ struct ValueChange {
     after: String,
 }
 
+/// Runs `weft link explain`: lists the drops of a recording, or explains the numbered packet.
 pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
     let link = open(&args.file, args.link.as_deref())?;
     let Some(number) = args.packet else {
@@ -166,7 +167,8 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
         ),
         PacketEnd::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
-            let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
+            let _ =
+                writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", cause_text(why));
             if why == DropCause::Overflow {
                 let _ = writeln!(out, "  {}", fullness(link, packet, level, full));
             }
@@ -181,7 +183,7 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
         let _ = writeln!(
             out,
             "\n{} of {name} after {:.6} s: {}{by}",
-            moment(ran.moment),
+            handler_name(ran.moment),
             seconds(now),
             verdict_word(ran.moment, verdict)
         );
@@ -207,7 +209,7 @@ fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
         };
         json!({
             "queue": level_name(&program.queue, ran.level as u8),
-            "handler": moment(ran.moment),
+            "handler": handler_name(ran.moment),
             "verdict": verdict_word(ran.moment, verdict),
             "line": line,
             "before": of(|one| &one.before),
@@ -234,7 +236,7 @@ fn end_data(link: &Link, packet: &PacketHistory) -> Value {
         PacketEnd::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let text = line_text(program, level, line);
-            let mut by = json!({ "queue": name, "line": line, "text": text, "why": reason(why) });
+            let mut by = json!({ "queue": name, "line": line, "text": text, "why": cause_text(why) });
             if why == DropCause::Overflow {
                 let limit = limit(link, level);
                 by["held_packets"] = full.packets.into();
@@ -428,7 +430,7 @@ fn has_verdict(moment: Moment) -> bool {
 }
 
 /// The construct of the language that a handler implements.
-fn moment(moment: Moment) -> &'static str {
+fn handler_name(moment: Moment) -> &'static str {
     match moment {
         Moment::Enqueue => "ON ENQUEUE",
         Moment::Select => "ON SELECT",
@@ -457,7 +459,7 @@ fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
 }
 
 /// A drop's cause, in words.
-fn reason(why: DropCause) -> &'static str {
+fn cause_text(why: DropCause) -> &'static str {
     match why {
         DropCause::Enqueue => "as it came",
         DropCause::Dequeue => "at the head",

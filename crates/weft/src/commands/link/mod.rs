@@ -14,6 +14,7 @@ pub(crate) mod spec;
 use crate::cli::{LinkAction, LinkArgs};
 use crate::fault::Fault;
 
+/// Runs the subcommand of `weft link`.
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Fault> {
     match &args.action {
         LinkAction::Emulate(args) => emulate::run(args),

@@ -32,6 +32,7 @@ struct TimeSeries {
     dropped: Vec<u64>,
 }
 
+/// Runs `weft link show`.
 pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
     let link = open(&args.file, args.link.as_deref())?;
     if let Some(file) = &args.svg {
@@ -76,6 +77,7 @@ fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
 }
 
 impl TimeSeries {
+    /// Divides the recorded time into `pieces`: the largest backlog and wait, and the drops, of each.
     fn of(history: &History, pieces: usize) -> Self {
         let piece = |at_ns: u64| {
             let at = u128::from(at_ns) * pieces as u128 / (u128::from(history.ended_ns) + 1);

@@ -47,6 +47,7 @@ const AGES_WITHIN: Interval = Interval::from_millis(100);
 /// The longest sleep, at recorded speed.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
+/// Runs `weft replay`.
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
@@ -228,6 +229,7 @@ impl<'a> Tables<'a> {
 }
 
 impl<'a, 'n> Replay<'a, 'n> {
+    /// Opens the outputs of a replay and starts its engine.
     fn new(
         plan: Arc<PacketPlan>,
         links: &[Link],

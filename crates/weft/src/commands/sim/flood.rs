@@ -25,6 +25,7 @@ struct FloodResult {
     got: Vec<FlowResult>,
 }
 
+/// Runs `weft sim flood` for each queue.
 pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
     let names = match args.queues.is_empty() {
         true => Program::of_library(),

@@ -65,6 +65,7 @@ struct Figures {
     recordings: Vec<String>,
 }
 
+/// Runs `weft sim no-silver-bullet`.
 pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let traces = args.traces.as_deref().map(read_traces).transpose()?;
     let program = args.queue.as_deref().map_or_else(Program::by_objective, Program::of_file)?;
@@ -149,6 +150,7 @@ fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiv
     figures
 }
 
+/// Simulates one seed of one comparison with one configuration or the user's program.
 fn run_one(job: &Job, context: &JobContext<'_>) -> JobResult {
     let trace = (job.comparison.link == LinkKind::Lte).then(|| match context.traces {
         [] => synthetic_trace(job.seed, 0, job.seconds),

@@ -1,5 +1,5 @@
-//! The report of the experiment: a line for each objective of an application, a column for each configuration, the best
-//! one, the paper's claims, and its two known figures.
+//! The report of `weft sim no-silver-bullet`: a line for each objective of an application, a column for each
+//! configuration, the best one, the paper's claims, and its two known figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -105,7 +105,7 @@ impl Report {
         })
     }
 
-    /// The figures as a chart.
+    /// Arranges the figures as a chart.
     pub(super) fn chart(&self) -> Chart {
         Chart {
             title: format!("No silver bullet: {}", self.conditions()),
@@ -119,7 +119,7 @@ impl Report {
         configuration.name().unwrap_or(&self.program)
     }
 
-    /// What was run, in a few words.
+    /// Describes in a few words what was run.
     fn conditions(&self) -> String {
         let sender = match self.sender {
             SenderName::Paper => "NewReno as in the paper",
@@ -356,7 +356,7 @@ impl Objective<'_> {
         Some(figure(self.comparison, self.application, &column.outcome))
     }
 
-    /// The objective with its unit.
+    /// Formats a configuration's figure for this objective, with its unit.
     fn value(&self, configuration: Configuration) -> String {
         let unit = match self.application {
             Application::Bulk => "Mbit/s",
@@ -452,7 +452,7 @@ fn figure(comparison: &Comparison, application: Application, outcome: &Outcome) 
     }
 }
 
-/// Three significant digits.
+/// Formats a figure with three significant digits.
 pub(super) fn shown(figure: f64) -> String {
     match figure.abs() {
         x if x >= 1000.0 => grouped(figure.round() as u64),

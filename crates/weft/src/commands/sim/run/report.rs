@@ -82,7 +82,7 @@ impl Report<'_> {
         Chart { title: self.conditions(), names: self.names.clone(), groups: groups.collect() }
     }
 
-    /// What was run, in a few words.
+    /// Describes in a few words what was run.
     fn conditions(&self) -> String {
         let scenario = self.scenario;
         let topology = match scenario.topology {
