@@ -89,7 +89,7 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     text
 }
 
-/// The result of resolving an endpoint's name.
+/// Formats the result of resolving an endpoint's name.
 fn name_line(found: &ResolvedName) -> String {
     let ResolvedName { name, addresses, error, is_changed } = found;
     let addresses = addresses.join(", ");

@@ -132,7 +132,7 @@ fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<
     network.chains.iter().enumerate().map(cost_of).collect()
 }
 
-/// The costs as text.
+/// Formats the costs of chains as a table.
 fn table(costs: &[ChainCost<'_>]) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),

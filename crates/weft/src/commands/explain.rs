@@ -112,7 +112,7 @@ fn no_picture_fault(network: &Network, name: Option<&str>) -> Fault {
     if help.is_empty() { fault } else { fault.with_help(help.join("; ")) }
 }
 
-/// A node's counters of a chain's elements.
+/// Finds a node's counters of a chain's elements.
 fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
     let of_calls = status.chains.iter().filter(|known| known.is_current).map(|c| (&c.name, &c.elements));
     let of_frames = status.packets.iter().flat_map(|packets| &packets.chains).map(|c| (&c.name, &c.elements));

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     }
 }
 
-/// The protocol of a name.
+/// Finds the protocol of this name. Fails if the program has none.
 fn named(protocols: &[Protocol], name: &str) -> Result<ProtocolId, Fault> {
     let found = protocols.iter().position(|protocol| protocol.name == name);
     found.map(|at| ProtocolId(at as u16)).ok_or_else(|| {

@@ -53,7 +53,7 @@ fn render(command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The page of the book.
+/// Writes the book's page of the command line, in Markdown.
 fn markdown() -> String {
     let mut command = Cli::command();
     let mut text = format!("# The command line\n\n```text\n{}```\n", command.render_long_help());

@@ -226,7 +226,7 @@ fn filters(status: &Status) -> String {
     table.render()
 }
 
-/// Ports, elements on frames, and the reasons of drops.
+/// Formats the packet path: ports, elements on frames, and the reasons of drops.
 fn packets(carried: &Packets) -> String {
     let mut ports = Table::new(&[
         ("port", Align::Left),
@@ -297,7 +297,7 @@ fn packets(carried: &Packets) -> String {
     tables.join("\n")
 }
 
-/// The queues of packets and of calls.
+/// Formats the queues of links, of packets and of calls.
 fn links(links: &[weft_api::Link]) -> String {
     let mut table = Table::new(&[
         ("link", Align::Left),

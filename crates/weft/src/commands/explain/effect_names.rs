@@ -68,7 +68,7 @@ impl EffectNames<'_> {
         &self.program.tables[usize::from(id.0)].spec
     }
 
-    /// The names of inputs, then of state.
+    /// The names of the inputs, then of the state, that a handler reads, with the source lines.
     fn reads(&self, effects: &Effects) -> (Vec<String>, SourceLines) {
         let mut names: Vec<String> = Vec::new();
         for name in effects.reads.keys().map(|id| self.input(*id)) {

@@ -111,7 +111,7 @@ fn figure(name: &str, figures: &ElementFigures) -> String {
     text
 }
 
-/// Elements and filters, in their order.
+/// Appends the elements and filters in their order.
 fn stages(out: &mut String, chain: &Chain) {
     let mut filters = chain.filters.iter().peekable();
     for stage in &chain.elements {
@@ -176,7 +176,7 @@ fn element(out: &mut String, element: &Element) {
     out.push('\n');
 }
 
-/// The worst-case cost of an element.
+/// Formats the worst-case cost of an element.
 fn costs(element: &Element) -> String {
     let mut counts: Vec<String> = Vec::new();
     for handler in element.handlers.iter().filter(|handler| handler.ops > 0) {
@@ -332,7 +332,7 @@ fn columns(out: &mut String, chain: &Chain) {
     }
 }
 
-/// The possible parallel execution, and the reason against it.
+/// Appends the possible parallel execution, or the reason against it.
 fn parallel(out: &mut String, parallel: &Parallel) {
     if parallel.pairs.is_empty() {
         return;

@@ -200,7 +200,7 @@ impl<'r> Report<'r> {
     }
 }
 
-/// `ended with 127 after 0.0 s`
+/// Formats the end of the command: `ended with 127 after 0.0 s`.
 fn how_ended(code: Option<i32>, signal: Option<i32>, after: Duration) -> String {
     let how = match (code, signal) {
         (_, Some(signal)) => format!("by signal {signal}"),

@@ -227,7 +227,7 @@ impl LinkDirection {
         Ok(Self { rate, path, trace, queue, import, texts })
     }
 
-    /// The direction as text.
+    /// Describes the direction's settings in a line.
     pub(super) fn summary(&self) -> String {
         let mut parts = Vec::new();
         match (self.rate, &self.trace, &self.path.trace) {
@@ -281,7 +281,7 @@ impl LinkDirection {
     }
 }
 
-/// `15 Mbit/s`
+/// Formats a rate: `15 Mbit/s`.
 pub(crate) fn rate_text(bits_per_s: u64) -> String {
     match bits_per_s {
         0..1_000 => format!("{bits_per_s} bit/s"),

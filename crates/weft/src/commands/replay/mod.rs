@@ -180,7 +180,7 @@ impl<'a> Tables<'a> {
         self.store.tables().into_iter().map(of).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// The answers of the tables.
+    /// Executes queries on the tables, and returns the answers.
     fn ask(&self, questions: &[String], now: Time) -> Result<Vec<QueryResult>, Fault> {
         let mut answers = Vec::new();
         for text in questions {
@@ -368,7 +368,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
-    /// Advances the time of the capture.
+    /// Advances the engine to a time of the capture: expires rows, runs due timers, and collects output.
     fn catch_up(&mut self, now: Time) -> Result<(), Fault> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
         let plan = &self.plan;

@@ -117,7 +117,7 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
 /// The number of jobs per seed.
 const JOBS_A_SEED: usize = COMPARISONS.len() * Configuration::ALL.len();
 
-/// All jobs, seed by seed.
+/// Lists all jobs, seed by seed.
 fn jobs(seeds: u32, part: u32) -> Vec<Job> {
     let mut jobs = Vec::new();
     for seed in 1..=u64::from(seeds) {

@@ -278,7 +278,7 @@ impl Report {
         ]
     }
 
-    /// The slides give two figures of two configurations.
+    /// Compares two figures that the paper's slides give with those of this run.
     fn figures_of_the_paper(&self) -> String {
         use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
         let mut table = Table::new(&[

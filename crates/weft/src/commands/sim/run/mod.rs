@@ -114,7 +114,7 @@ fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<()
     Ok(())
 }
 
-/// The scenario of the command line.
+/// Builds the scenario from the options of the command line.
 fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
     let speed = match &args.trace {
         Some(path) => Speed::Trace(trace_file::read(path)?),
