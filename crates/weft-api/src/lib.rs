@@ -60,6 +60,7 @@ impl From<Binary> for String {
 impl TryFrom<String> for Binary {
     type Error = &'static str;
 
+    /// Decodes padded base64 (RFC 4648 section 4).
     fn try_from(text: String) -> Result<Self, Self::Error> {
         const WHY: &str = "it is no base64";
         let digits = text.as_bytes();

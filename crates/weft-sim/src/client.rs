@@ -1,4 +1,4 @@
-//! gRPC clients: their calls, and the responses that they get.
+//! Simulated gRPC clients: their calls, and the responses that they get.
 
 use crate::peer::{Fields, Message, PeerEvent, Session, deframe, to_headers};
 use std::collections::BTreeMap;
@@ -281,6 +281,7 @@ impl Client {
         }
     }
 
+    /// Handles one event of the peer: stores headers and messages, returns flow control credit, and ends calls.
     fn see(&mut self, now: Time, seen: PeerEvent) {
         let Some(session) = self.session.as_mut() else { return };
         match seen {
@@ -327,6 +328,7 @@ impl Client {
         }
     }
 
+    /// Ends a call by its trailers: with their status, or as not gRPC if there is none or a message is incomplete.
     fn end_by(&mut self, now: Time, nth: usize, trailers: Fields) {
         let get = |name: &str| crate::peer::field(&trailers, name);
         let Some(code) = get("grpc-status").and_then(|v| v.parse().ok()) else {
@@ -339,6 +341,7 @@ impl Client {
         self.end(now, nth, End::Status { code, text, trailers });
     }
 
+    /// Ends a call: releases its stream and the bytes not yet credited. A second end is noted as a duplicate answer.
     fn end(&mut self, now: Time, nth: usize, end: End) {
         let call = &mut self.calls[nth];
         if let Some(stream) = call.stream {

@@ -93,6 +93,7 @@ impl Session {
     }
 }
 
+/// Copies an event of the connection, which borrows its input. None for events that tests do not need.
 fn copied(event: Event<'_>) -> Option<PeerEvent> {
     Some(match event {
         Event::Headers { stream, headers, end_stream, .. } => {

@@ -1,4 +1,4 @@
-//! gRPC servers: the requests that they get, and their behaviour.
+//! Simulated gRPC servers: the requests that they get, and their behaviour.
 
 use crate::peer::{Fields, Message, PeerEvent, Session, deframe, field, to_headers};
 use std::collections::BTreeMap;
@@ -258,6 +258,8 @@ impl ServerConn {
         false
     }
 
+    /// Starts a call: the server's handler chooses its behaviour. Schedules the reactions that do not wait for
+    /// messages.
     fn begin(
         &mut self,
         id: StreamId,
@@ -293,6 +295,7 @@ impl ServerConn {
         self.streams.insert(id, Stream { received: all.len() - 1, behaviour, deframer, is_begun: false });
     }
 
+    /// Reads the messages of a call, and schedules the reactions to them.
     fn data(
         &mut self,
         now: Time,
@@ -322,6 +325,7 @@ impl ServerConn {
         }
     }
 
+    /// Marks the request as complete, and schedules the reactions that wait for its end.
     fn end_of_request(
         &mut self,
         id: StreamId,

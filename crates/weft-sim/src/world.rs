@@ -1,4 +1,5 @@
-//! The world: an engine, its peers, the network between them, and a clock that jumps from event to event.
+//! The simulated world of calls: an engine, its peers, the network between them, and a clock that jumps from event to
+//! event.
 
 use crate::client::{Answer, Call, Client};
 use crate::network::{Network, Pipe};
@@ -366,6 +367,7 @@ impl World {
         self.events.insert((at.max(self.now), self.n_planned), event);
     }
 
+    /// The time of the next event: of a peer's timer, a planned event, or the engine's timer. None if there is none.
     fn next_time(&self) -> Option<Time> {
         let of_peers = self.links.iter().filter(|l| l.is_open).filter_map(|l| match l.peer {
             Peer::Client(at) => self.clients[at].session.as_ref()?.h2.poll_timeout(),
@@ -395,6 +397,7 @@ impl World {
         self.bytes_held_max = self.bytes_held_max.max(self.engine.bytes_held());
     }
 
+    /// Handles the due timers of all open HTTP/2 peers. A violation by the engine is recorded as a fault.
     fn peer_timeouts(&mut self) {
         for link in 0..self.links.len() {
             if !self.links[link].is_open {
@@ -428,6 +431,7 @@ impl World {
         }
     }
 
+    /// Processes one planned event.
     fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive { link, to_engine } => self.arrive(link, to_engine),
@@ -458,6 +462,7 @@ impl World {
 
     // ---- peers ----
 
+    /// Connects a client to a listener of the engine, unless the engine refuses the connection.
     fn connect_client(&mut self, index: usize, listener: &str) {
         let peer = format!("10.0.1.{}:{}", index % 250 + 1, 40_000 + index);
         let Some(conn) = self.engine.handle_accept(self.now, listener, &peer) else { return };
@@ -467,6 +472,7 @@ impl World {
         self.flush_peer(link);
     }
 
+    /// Starts a client's call, and plans its messages, its cancellation and its reading.
     fn begin(&mut self, client: usize, call: usize) {
         self.log(&[2, client as u64, call as u64]);
         let began = self.clients[client].begin(self.now, call);
@@ -487,6 +493,7 @@ impl World {
         self.flush_client(client);
     }
 
+    /// Carries out a server's reaction if its connection is still open: sends, or resets the connection.
     fn react(&mut self, served: usize, reaction: Reaction) {
         let Some(link) = self.links.iter().position(|l| l.is_open && l.peer == Peer::ServerConn(served))
         else {
@@ -503,6 +510,7 @@ impl World {
         self.servers.iter_mut().find(|s| s.address == address).expect("a server has this address")
     }
 
+    /// The open streams to the server at this address, by index.
     fn links_of(&self, address: &str) -> Vec<usize> {
         let is_its = |link: &Link| match link.peer {
             Peer::ServerConn(at) => self.servers[self.served[at].server].address == address,
@@ -622,6 +630,7 @@ impl World {
         }
     }
 
+    /// Gives received bytes to a client, a server's connection or a raw peer, and plans a server's reactions.
     fn deliver_to_peer(&mut self, at: usize, peer: Peer, bytes: &[u8]) {
         let violation = match peer {
             Peer::Client(client) => {
@@ -692,6 +701,7 @@ impl World {
         }
     }
 
+    /// Carries out an action of the engine: connects, closes or aborts a connection.
     fn act(&mut self, action: Action) {
         match action {
             Action::Connect { conn, address } => {
@@ -727,6 +737,7 @@ impl World {
         }
     }
 
+    /// Completes a connection of the engine: refused, or established with a new session of the server.
     fn connected(&mut self, conn: ConnId, server: Option<usize>) {
         let is_refused = self.rng.chance(self.network.refuse_per_mille);
         let server = server.filter(|s| !self.servers[*s].is_down && !is_refused);

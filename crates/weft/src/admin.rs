@@ -121,6 +121,7 @@ impl Drop for Admin {
     }
 }
 
+/// The routes of the admin endpoint. The private ones check the token first.
 fn router(shared: Shared, access: Access) -> Router {
     // Check the token before reading a byte of the body.
     let private = Router::new()

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: commands, options and their help texts.
 
 use crate::commands::link::setting::Settings;
 use crate::commands::link::spec;

@@ -96,6 +96,7 @@ impl Client {
         }
     }
 
+    /// Posts a request. Returns the node's answer, or its refusal.
     fn post<T: serde::de::DeserializeOwned>(
         &self,
         path: &str,
@@ -138,6 +139,7 @@ impl Client {
         sent.map_err(|error| self.unreachable(&error))
     }
 
+    /// Gets a resource of the admin endpoint.
     fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {
         let sent = self
             .agent
@@ -152,6 +154,7 @@ impl Client {
         response.body_mut().read_json().map_err(|error| self.unreachable(&error))
     }
 
+    /// The fault for an endpoint that does not answer, or does not speak the admin protocol.
     fn unreachable(&self, error: &ureq::Error) -> Fault {
         match error {
             ureq::Error::Protocol(_) | ureq::Error::Json(_) | ureq::Error::LargeResponseHeader(..) => {
@@ -163,6 +166,7 @@ impl Client {
         }
     }
 
+    /// The fault for a request that the endpoint refused, with a help for the status.
     fn refused(&self, status: u16, text: &str) -> Fault {
         let fault = Fault::environment(format!(
             "the admin endpoint {} refused: {} ({status})",

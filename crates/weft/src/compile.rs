@@ -82,6 +82,7 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     })
 }
 
+/// Checks a program on the current thread: the front end, then checks that need the whole program.
 fn check_here(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
@@ -172,6 +173,7 @@ struct ProgramSize {
 }
 
 impl ProgramSize {
+    /// Counts the steps of a chain. Fails if the program exceeds [`PROGRAM_STEPS_MAX`].
     fn add(&mut self, chain: &ChainProgram, span: Span) -> Result<(), Vec<Diagnostic>> {
         self.steps += size::chain_steps(chain);
         if self.steps <= PROGRAM_STEPS_MAX {
@@ -229,6 +231,7 @@ impl Compiler {
         in_job(|| self.compile_here(network, sources, counted))
     }
 
+    /// Does the work of [`Self::compile`] on the current thread.
     fn compile_here(
         &self,
         network: &hir::Network,
@@ -322,6 +325,7 @@ impl Compiler {
         in_job(|| self.recompile_packets_here(network, sources))
     }
 
+    /// Does the work of [`Self::recompile_packets`] on the current thread.
     fn recompile_packets_here(
         &self,
         network: &hir::Network,
@@ -461,6 +465,7 @@ pub(crate) fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnosti
         .at(group.span, error.to_string())
 }
 
+/// The diagnostic of a link whose queue reads fields that cannot be parsed.
 pub(crate) fn refused_link(link: &hir::Link, error: &ChainError) -> Diagnostic {
     Diagnostic::error(
         code_of(error),
@@ -481,6 +486,7 @@ fn listener_of(listener: &hir::Listener) -> Result<Listener, Vec<Diagnostic>> {
     Ok(Listener { name: listener.name.clone(), address, options: Arc::new(options) })
 }
 
+/// Converts a cluster of the program to the engine's form.
 fn cluster_of(cluster: &hir::Cluster) -> Cluster {
     let mut options = ClusterOptions::default();
     set_all(&cluster.options, |name, value| options.set(name, value));

@@ -33,7 +33,7 @@ impl Fault {
         Self::Usage { what: what.to_string(), help: None }
     }
 
-    /// Adds a help.
+    /// Adds a help text to the fault.
     pub(crate) fn with_help(self, help: impl fmt::Display) -> Self {
         match self {
             Self::Usage { what, .. } => Self::Usage { what, help: Some(help.to_string()) },

@@ -1,4 +1,4 @@
-//! The standard library, as of the build of this program. Any file can `IMPORT 'library/...'`.
+//! The text of the standard library's files, as of the build of this program. Any file can `IMPORT 'library/...'`.
 
 include!(concat!(env!("OUT_DIR"), "/library.rs"));
 

@@ -51,6 +51,7 @@ use cli::{Cli, Command};
 use fault::Fault;
 use std::process::ExitCode;
 
+/// Runs the command of the command line. Returns its exit status.
 fn main() -> ExitCode {
     weft_io::memory::ask_for_huge_pages();
     let cli = Cli::of_process();

@@ -136,7 +136,7 @@ fn least(membership: &str, root: &Path) -> Option<u64> {
     membership.lines().filter_map(of_line).min()
 }
 
-/// A size for people.
+/// Formats a number of bytes in a suitable unit.
 fn shown(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),

@@ -153,6 +153,7 @@ pub(crate) fn check(network: &Network) -> Vec<Diagnostic> {
     of_elements.into_iter().flat_map(element).collect()
 }
 
+/// Checks the metrics of an element's sinks: their names, labels and columns.
 fn check_element(element: &Element, sinks: &BTreeSet<usize>) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut names: BTreeMap<String, &Sink> = BTreeMap::new();
@@ -236,6 +237,7 @@ impl Page {
         writeln!(self.0, "{name}{} {value}", shown(labels)).expect("a string takes all text");
     }
 
+    /// Appends the metrics of ports and of chains on ports.
     fn packets(&mut self, node: &PacketNodeStats) {
         let directions = |port: &PortReport| {
             let device = &port.device;
@@ -282,6 +284,7 @@ impl Page {
         }
     }
 
+    /// Appends the metrics of links of calls.
     fn links(&mut self, node: &NodeStats) {
         self.family(LINK_CALLS);
         for link in &node.stats.call_queues {
@@ -299,6 +302,7 @@ impl Page {
         }
     }
 
+    /// Appends the histogram of call durations.
     fn latency(&mut self, node: &NodeStats) {
         self.family(DURATION);
         let latency = &node.stats.latency;
@@ -311,6 +315,7 @@ impl Page {
         self.sample(&format!("{DURATION}_count"), &[], latency.count());
     }
 
+    /// Appends the counters of elements, of live and of retired versions.
     fn elements(&mut self, node: &NodeStats) {
         let live = node.stats.chains.iter().map(|c| (c.chain.as_str(), c.version, &c.elements));
         let retired = node.retired.iter().map(|(chain, elements)| (chain.as_str(), 0, elements));
@@ -348,6 +353,7 @@ impl Page {
         }
     }
 
+    /// Appends the metrics of filters.
     fn filters(&mut self, node: &NodeStats) {
         let filters = &node.stats.filters;
         self.family(FILTER_CALLS);
@@ -371,6 +377,7 @@ impl Page {
         }
     }
 
+    /// Appends the metrics of endpoints.
     fn endpoints(&mut self, node: &NodeStats) {
         let endpoints = &node.stats.endpoints;
         let families: [(_, EndpointCount); 6] = [

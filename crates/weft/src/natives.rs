@@ -64,6 +64,7 @@ pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     declared.filter_map(warning).collect()
 }
 
+/// The diagnostic of a native function whose key or constant is not valid.
 fn diagnostic(
     network: &hir::Network,
     decl: &NativeDecl,
@@ -107,6 +108,7 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     }
 }
 
+/// Reads a key file, at most one byte above the limit, into memory that is zeroed after use.
 fn read_key(path: &Path, others: ForbiddenAccess) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let file = private::open(path, others)?;
     // Reserve all of it now: the old copies of a growing buffer would not be overwritten.

@@ -72,6 +72,7 @@ pub(crate) fn ports_of(network: &hir::Network) -> Result<Vec<PortConfig>, Vec<Di
     if refused.is_empty() { Ok(ports) } else { Err(refused) }
 }
 
+/// Converts a port of the program to the configuration of its device.
 fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
     let text = |name: &str| match setting(port, name).map(|option| &option.value) {
         Some(Value::Bytes(text)) => Some(String::from_utf8_lossy(text).into_owned()),
@@ -194,6 +195,7 @@ pub(crate) fn lower_cut(
     chains_on_ports(network, wanted).map(lower).collect()
 }
 
+/// The indexes of the chains on ports that `wanted` selects.
 fn chains_on_ports(
     network: &hir::Network,
     wanted: impl Fn(&hir::Chain) -> bool,
@@ -241,6 +243,7 @@ fn outlet_of(to: hir::Outlet) -> Outlet {
     }
 }
 
+/// Compiles a group of ports, and its key if it selects by one.
 fn group_of(
     network: &hir::Network,
     at: usize,

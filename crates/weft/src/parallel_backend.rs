@@ -63,6 +63,7 @@ fn start_helper(inner: Arc<dyn Backend>) -> Option<Sender<Job>> {
     Some(helper)
 }
 
+/// Compiles one thread's share of the events.
 fn compile_share(
     backend: &dyn Backend,
     share: &Share,

@@ -49,6 +49,7 @@ impl Progress {
     }
 }
 
+/// A line of progress: a bar, the count and rate, and the time left if the whole is known.
 fn line((n, what): (u64, &str), (done, all): (u64, Option<u64>), took: Duration) -> String {
     let seconds = took.as_secs_f64().max(1e-9);
     let rate = format!("{} {what}, {}/s", grouped(n), grouped((n as f64 / seconds) as u64));
@@ -60,7 +61,7 @@ fn line((n, what): (u64, &str), (done, all): (u64, Option<u64>), took: Duration)
     format!("[{bar}] {:3} %  {rate}, {} left", 100 * done / all, clock(left as u64))
 }
 
-/// `1:05`, `1:00:00`.
+/// Formats seconds as a clock: `1:05`, `1:00:00`.
 fn clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {

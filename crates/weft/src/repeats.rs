@@ -13,6 +13,7 @@ pub(crate) fn check(network: &Network, programs: &[ChainProgram], sources: &Sour
     chains.flat_map(|(chain, program)| of_chain(network, chain, program, sources)).collect()
 }
 
+/// Finds elements behind a repeating filter that must not run twice for a call.
 fn of_chain(
     network: &Network,
     chain: &Chain,
@@ -42,6 +43,7 @@ fn of_chain(
         .collect()
 }
 
+/// The diagnostic of an element that must not run twice for a call.
 fn refused(
     filter: &FilterInstance,
     instance: &Instance,

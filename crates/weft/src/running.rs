@@ -323,6 +323,7 @@ impl Running {
         done
     }
 
+    /// Compiles a checked program and, unless it is a dry run, makes it the running version.
     fn try_to_apply(&self, checked: Checked, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
         let begun = Instant::now().checked_sub(checked.took).unwrap_or_else(Instant::now);
         // Before any lock: a resolver may take seconds.
@@ -717,7 +718,7 @@ fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A chain's counters in the API's form.
+/// Converts a chain's counters to the API's form.
 fn chain_of(chain: &ChainStats) -> Chain {
     Chain {
         name: chain.chain.clone(),
@@ -728,6 +729,7 @@ fn chain_of(chain: &ChainStats) -> Chain {
     }
 }
 
+/// Converts an element's counters to the API's form.
 fn element_of((name, c): &(String, weft_core::abi::Counters)) -> Element {
     Element {
         name: name.clone(),
@@ -741,7 +743,7 @@ fn element_of((name, c): &(String, weft_core::abi::Counters)) -> Element {
     }
 }
 
-/// The packet side in the API's form.
+/// Converts the counters of the packet path to the API's form.
 fn packets_of(node: &PacketNodeStats) -> Packets {
     let ports = node.ports.iter().map(|port| Port {
         name: port.config.name.clone(),
@@ -772,7 +774,7 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
     }
 }
 
-/// A group in the API's form.
+/// Converts a group's counters to the API's form.
 fn group_of(group: &GroupStats) -> Group {
     let member = |of: &MemberStats| GroupMember {
         port: of.port.clone(),
@@ -785,7 +787,7 @@ fn group_of(group: &GroupStats) -> Group {
     Group { name: group.name.clone(), choice: group.choice.clone(), members }
 }
 
-/// Lines of queues in the API's form.
+/// Converts the counters of queue lines to the API's form.
 fn lines_of(lines: &[LineTotal]) -> Vec<QueueVerdict> {
     let line = |line: &LineTotal| QueueVerdict {
         queue: line.queue.clone(),
@@ -833,7 +835,7 @@ fn partitions_of(
 /// The median, and the shares 9 of 10 and 99 of 100.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// A link of calls in the API's form.
+/// Converts the counters of a link of calls to the API's form.
 fn call_link_of(stats: &CallQueueStats) -> Link {
     let queue = |level: u8| stats.levels[usize::from(level)].clone();
     Link {
@@ -853,7 +855,7 @@ fn call_link_of(stats: &CallQueueStats) -> Link {
     }
 }
 
-/// A link of a port in the API's form.
+/// Converts the counters of a port's link to the API's form.
 fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
     let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
     let port = node.ports.get(usize::from(plan.port));
@@ -928,6 +930,7 @@ pub(crate) fn device_failure(port: &PortReport) -> Option<String> {
     Some(format!("`{}` is {how}: {done}", port.config.device))
 }
 
+/// Converts a reason for ended packets to the API's form.
 fn end_of(end: &End) -> weft_api::PacketEnd {
     weft_api::PacketEnd {
         element: end.element.clone(),
@@ -938,6 +941,7 @@ fn end_of(end: &End) -> weft_api::PacketEnd {
     }
 }
 
+/// Converts a check and its number of malformed packets to the API's form.
 fn malformed_of(check: &Check, n: u64) -> weft_api::Malformed {
     weft_api::Malformed {
         protocol: check.protocol.clone(),
@@ -960,6 +964,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+/// Converts a filter's state to the API's form.
 fn filter_status(filter: &FilterStats) -> weft_api::Filter {
     weft_api::Filter {
         chain: filter.chain.clone(),

@@ -32,6 +32,8 @@ pub(crate) fn node_requests() -> Result<Receiver<Request>, Fault> {
     requests(!has_terminal())
 }
 
+/// Starts a thread that turns signals into requests: to stop, or for SIGHUP to reload if `reloads`. A second request
+/// to stop ends the process.
 fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
     let (send, receive) = channel();
     let mut n = 0;

@@ -90,6 +90,7 @@ impl Files {
         if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
     }
 
+    /// Reads a file of the program, from an editor, the bundle or the disk, and records it as read.
     fn load(&mut self, name: &str) -> Result<String, ReadError> {
         let text = match &self.origin {
             _ if self.open.contains_key(name) => Ok(self.open[name].clone()),
@@ -99,6 +100,7 @@ impl Files {
         text.inspect(|text| drop(self.read.files.insert(name.to_owned(), text.clone())))
     }
 
+    /// Reads a binary file of the program, from the bundle or the disk, and records it as read.
     fn load_binary(&mut self, name: &str) -> Result<Vec<u8>, ReadError> {
         let bytes = match &self.origin {
             Origin::Bundle(bundle) => {
@@ -352,7 +354,7 @@ pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
     }
 }
 
-/// The folder that a file would be in.
+/// The folder part of a path; `.` if it has none.
 pub(crate) fn folder_of(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) => "/",

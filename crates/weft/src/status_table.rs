@@ -34,6 +34,7 @@ pub(crate) struct Measured {
 }
 
 impl StatusTable {
+    /// An empty table on standard error; the first update is due after one interval.
     pub(crate) fn new(log: Log) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
@@ -69,6 +70,7 @@ impl StatusTable {
         format!("{:02}:{:02}", up / 60, up % 60)
     }
 
+    /// The table's text: rates since the last call, of the node and of each element.
     fn text(&mut self, node: &NodeStats, measured: Option<Measured>) -> String {
         let (now, cpu) = (Instant::now(), cpu_seconds());
         let stats = &node.stats;
@@ -114,6 +116,7 @@ impl StatusTable {
     }
 }
 
+/// The counters of elements as a table.
 fn elements(stats: &Stats) -> String {
     let mut table = Table::new(&[
         ("  chain", Align::Left),
@@ -148,7 +151,7 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// Microseconds in a suitable unit.
+/// Formats microseconds in a suitable unit.
 pub(crate) fn short_time(us: f64) -> String {
     match us {
         ..1_000.0 => format!("{us:.0} us"),

@@ -41,6 +41,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Fault> {
     write(bytes).map(drop)
 }
 
+/// Writes to standard output. False if its reader is gone.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 fn write(bytes: &[u8]) -> Result<bool, Fault> {
     let mut stdout = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! What all SVG pictures share.
+//! Helpers for SVG pictures: the beginning of a file, and escaped text.
 
 /// The start of a picture of this size, in pixels, on white; `</svg>` ends it.
 pub(crate) fn begin(width: usize, height: usize) -> String {

@@ -84,6 +84,7 @@ pub(crate) fn read(admin: SocketAddr, file: Option<&Path>) -> Result<String, Fau
     })
 }
 
+/// The default path of the token file for an admin address in this network namespace.
 fn default_path(admin: SocketAddr) -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(
         || std::env::temp_dir().join(format!("weft-{}", geteuid().as_raw())),

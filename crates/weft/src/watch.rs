@@ -54,7 +54,7 @@ struct LoggedCount {
 }
 
 impl Watch {
-    /// Logs the changes.
+    /// Logs the changes of the node since the last look.
     pub(crate) fn look(&mut self, running: &Running, now: Instant) {
         let mut events = Vec::new();
         if self.next_devices.is_none_or(|next| next <= now) && !running.ports().is_empty() {
@@ -214,6 +214,7 @@ fn of_port(level: Level, port: &str, what: &str) -> Event {
     Event { level, event: "port", text, fields: vec![("port", json!(port))] }
 }
 
+/// The message for connections that were refused for want of file descriptors.
 fn out_of_descriptors(n_refused: u64) -> String {
     let limit = open_files::limit().unwrap_or(u64::MAX);
     format!(

@@ -137,7 +137,7 @@ impl Link {
         link
     }
 
-    /// When the link needs its next call.
+    /// The time at which the link must be called next.
     pub(super) fn deadline(&self, now_ns: u64) -> u64 {
         let arrival = self.pipe.poll_timeout().unwrap_or(NEVER);
         let timer = match self.queue.poll_timeout() {
@@ -150,7 +150,7 @@ impl Link {
         arrival.min(self.next_send_ns).min(timer)
     }
 
-    /// An item arrives at the queue.
+    /// Enqueues an arriving item.
     pub(super) fn enter(&mut self, mut item: Item, now_ns: u64) {
         self.stats.entered += 1;
         if matches!(self.spec.rate, Rate::Unlimited) {

@@ -17,7 +17,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds a value.
+    /// Adds a value to its bucket.
     #[inline]
     pub fn add(&mut self, value: u64) {
         if self.counts.is_empty() {

@@ -328,7 +328,7 @@ impl Net {
         self.push_link(link.0 as usize);
     }
 
-    /// A packet arrives at the end of a link.
+    /// Handles a packet's arrival at the end of a link: it enters the next link, or reaches its receiver or sender.
     fn arrive(&mut self, handle: u32) {
         let packet = self.packets.get(handle);
         packet.hop += 1;
@@ -358,6 +358,7 @@ impl Net {
         self.enter(link, item);
     }
 
+    /// Gives an arrived acknowledgement to the flow's sender, frees the packet, and sends what the sender now may.
     fn take_ack(&mut self, number: usize, handle: u32) {
         let flow = &mut self.flows[number];
         let packet = self.packets.get(handle);
@@ -405,6 +406,7 @@ impl Net {
 }
 
 impl Flow {
+    /// The queue item of a data segment, with the bytes that remain of its message.
     fn item(&self, number: usize, seq: u32) -> Item {
         let spec = &self.spec.sender;
         let message = self.pending.partition_point(|message| message.end <= seq);

@@ -81,6 +81,7 @@ struct Run<'q, C> {
 }
 
 impl<C: QueueCode> Run<'_, C> {
+    /// Enqueues a packet of a flow at this time, and counts it as offered if it is inside the measured time.
     fn come(&mut self, packet: &Packet, flow: usize, at_ns: u64) {
         let handle = self.came.len() as u64;
         self.came.push((flow, at_ns));

@@ -1,5 +1,5 @@
-//! Packets in flight, in an arena. A packet is an index; creating one allocates only if more packets are in flight than
-//! ever before.
+//! Stores packets in flight in an arena. A packet is an index; creating one allocates only if more packets are in
+//! flight than ever before.
 
 use super::discipline::Item;
 use super::tcp::Stamp;

@@ -88,6 +88,7 @@ pub struct Comparison {
 pub const COMPARISONS: [Comparison; 6] = {
     use Application::{Bulk, Interactive, Web};
     use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
+    /// One comparison of two configurations, on a link kind and for some simulated seconds.
     const fn comparison(
         name: &'static str,
         applications: &'static [Application],
@@ -155,7 +156,7 @@ impl Configuration {
 }
 
 impl Application {
-    /// The paper's name.
+    /// The name of the configuration in the paper.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bulk => "bulk",
@@ -164,7 +165,7 @@ impl Application {
         }
     }
 
-    /// The class in its packets that states its objective.
+    /// The class of the application's packets, which states its objective to the queue.
     pub fn class(self) -> u8 {
         match self {
             Self::Bulk => 1,
@@ -246,6 +247,7 @@ impl Comparison {
         self.outcome(&net, &ends, &flows, end_ns)
     }
 
+    /// Collects the results of a finished run: rates, fairness, waiting times, drops and packets.
     fn outcome(&self, net: &Net, ends: &Dumbbell, flows: &[FlowId], end_ns: u64) -> Outcome {
         let seconds = end_ns as f64 / S as f64;
         let bits_per_s: Vec<f64> =

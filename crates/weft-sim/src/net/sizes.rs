@@ -1,4 +1,4 @@
-//! Message sizes.
+//! Distributions of message sizes.
 
 use super::portable_math::{exp, ln};
 use weft_core::rng::Rng;

@@ -78,6 +78,7 @@ impl Tournament {
         Some((source, self.keys[source]))
     }
 
+    /// Builds the tree of winners from all keys.
     fn play_all(&mut self) {
         let n = self.keys.len();
         self.winners = vec![0; n];

@@ -41,20 +41,26 @@ pub(super) fn run(quick: bool) -> Report {
     let tuple = five_tuple();
     for &n in sizes {
         for family in Family::ALL {
-            let name = format!("{} {}", family.name(), counted(n));
-            rows.extend(measured(&name, &tuple, &rules(family, n, 1), rounds, &mut notes));
+            let name = format!("{} {}", family.name(), count_label(n));
+            rows.extend(measure_rules(&name, &tuple, &rules(family, n, 1), rounds, &mut notes));
         }
     }
     let sizes: &[usize] = if quick { &[1_000_000] } else { &[1000, 100_000, 1_000_000] };
     for &n in sizes {
-        rows.extend(measured(&format!("exact {}", counted(n)), &tuple, &exact(n, 1), rounds, &mut notes));
+        rows.extend(measure_rules(
+            &format!("exact {}", count_label(n)),
+            &tuple,
+            &exact(n, 1),
+            rounds,
+            &mut notes,
+        ));
         for (bits, name) in [(32, "IPv4"), (128, "IPv6")] {
             let field = [FieldSpec::new("dst", bits)];
-            let name = format!("{name} prefixes {}", counted(n));
-            rows.extend(measured(&name, &field, &prefixes(n, bits, 1), rounds, &mut notes));
+            let name = format!("{name} prefixes {}", count_label(n));
+            rows.extend(measure_rules(&name, &field, &prefixes(n, bits, 1), rounds, &mut notes));
         }
-        let name = format!("prefixes of both {}", counted(n));
-        rows.extend(measured(&name, &network(), &networks(n, 1), rounds, &mut notes));
+        let name = format!("prefixes of both {}", count_label(n));
+        rows.extend(measure_rules(&name, &network(), &networks(n, 1), rounds, &mut notes));
     }
     notes.push(
         "JOIN FIRST: a compiled handler with the match less the same without, acl rules, 4,096 flows"
@@ -68,7 +74,8 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "classify", rows, notes, failures }
 }
 
-fn counted(n: usize) -> String {
+/// The label for a number of rules: `500`, `10k` or `10^6`.
+fn count_label(n: usize) -> String {
     match n {
         1_000_000.. => "10^6".to_owned(),
         1000.. => format!("{}k", n / 1000),
@@ -76,7 +83,8 @@ fn counted(n: usize) -> String {
     }
 }
 
-fn measured(
+/// Builds a classifier of these rules and measures it. Notes what the table does not show.
+fn measure_rules(
     name: &str,
     fields: &[FieldSpec],
     rules: &[Rule],
@@ -137,7 +145,7 @@ fn measured(
 #[derive(Default)]
 struct Samples(Vec<f64>);
 
-/// Nanoseconds per look-up in batches.
+/// Looks up all keys in batches. Returns nanoseconds per look-up.
 fn batches(table: &Classifier, keys: &[u64], round: usize) -> f64 {
     let words = table.layout().words();
     let mut found = [0; BATCH];
@@ -152,7 +160,7 @@ fn batches(table: &Classifier, keys: &[u64], round: usize) -> f64 {
     })
 }
 
-/// Nanoseconds per look-up without batches.
+/// Looks up keys one by one with `lookup`. Returns nanoseconds per look-up.
 fn one_by_one(
     table: &Classifier,
     keys: &[u64],

@@ -47,6 +47,7 @@ struct Figures {
 }
 
 impl Figures {
+    /// The rows of one function at one size: nanoseconds per call, compared with the library, and per byte.
     fn rows(self, name: &str, size: usize) -> [Row; 2] {
         let a_byte: Vec<f64> = self.ours.iter().map(|ns| ns / size as f64).collect();
         let call = Row::new(name, "a call", "ns", &self.ours);
@@ -56,9 +57,9 @@ impl Figures {
     }
 }
 
-/// The times of a call, round by round.
+/// Times calls of a native function, and of its library by hand, in each round. Fails if a call fails.
 fn measured(native: Native, size: usize, rounds: usize) -> Result<Figures, String> {
-    let function = ready(native)?;
+    let function = prepare_native(native)?;
     let data = argument(native, size)?;
     let args = args(native, &data);
     let mut out = Vec::new();
@@ -79,6 +80,7 @@ fn measured(native: Native, size: usize, rounds: usize) -> Result<Figures, Strin
     Ok(figures)
 }
 
+/// Calls `one` in growing batches for at least [`BATCH`]. Returns the nanoseconds per call.
 fn ns_a_call(mut one: impl FnMut()) -> f64 {
     let (began, mut n, mut batch) = (Instant::now(), 0u64, 1);
     loop {
@@ -92,7 +94,8 @@ fn ns_a_call(mut one: impl FnMut()) -> f64 {
     }
 }
 
-fn ready(native: Native) -> Result<Arc<dyn Prepared>, String> {
+/// Prepares a native function with the constants, options and key that this benchmark gives it.
+fn prepare_native(native: Native) -> Result<Arc<dyn Prepared>, String> {
     let info = native.info();
     let constant = |param: &Param| match param {
         Param::Pattern => PATTERN,
@@ -121,6 +124,7 @@ fn call<'a>(args: &'a [Arg<'a>]) -> Call<'a> {
     Call { args, now: Time(0), rand: 7 }
 }
 
+/// The arguments of a call, with `data` as the first.
 fn args(native: Native, data: &[u8]) -> Vec<Arg<'_>> {
     match native {
         Native::RandomHex => vec![Arg::Int(data.len().min(1024) as i64)],
@@ -150,12 +154,13 @@ fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
         _ => text(size),
     };
     let Some(made_by) = native.info().inverse else { return Ok(data) };
-    made(made_by, &data)
+    native_output(made_by, &data)
 }
 
-fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
+/// Runs a native function once on `data`, and returns its output.
+fn native_output(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
     let mut made = Vec::new();
-    match ready(native)?.call(&call(&[Arg::Bytes(data)]), &mut made) {
+    match prepare_native(native)?.call(&call(&[Arg::Bytes(data)]), &mut made) {
         Ended::Bytes => Ok(made),
         ended => Err(format!("{} ended with {ended:?}", native.name())),
     }
@@ -166,7 +171,7 @@ fn name(size: usize) -> Vec<u8> {
     (0..size.min(254) / 8).flat_map(|_| *b"\x07example").chain([0]).collect()
 }
 
-/// A log of orders.
+/// Makes a text of `size` bytes: a log of orders that ends with the searched pattern.
 fn text(size: usize) -> Vec<u8> {
     let mut text = String::new();
     for n in 0.. {
@@ -180,7 +185,7 @@ fn text(size: usize) -> Vec<u8> {
     (text + " id=42")[..size].to_owned().into_bytes()
 }
 
-/// A JSON object with orders, and a last one.
+/// Makes a JSON object of at most `size` bytes: orders, and a last one with the searched field.
 fn json(size: usize) -> Vec<u8> {
     let mut json = String::from("{");
     for n in 0.. {
@@ -196,11 +201,11 @@ fn json(size: usize) -> Vec<u8> {
 
 /// A token with this many bytes of claims, signed with HS256.
 fn token(size: usize) -> Result<Vec<u8>, String> {
-    let encoded = |data: &[u8]| made(Native::Base64Url, data);
+    let encoded = |data: &[u8]| native_output(Native::Base64Url, data);
     // The size of a token is limited, and so are its claims.
     let claims = format!("{{\"sub\":\"{}\"}}", "a".repeat(size.min(8 << 10)));
     let mut token = [encoded(b"{\"alg\":\"HS256\"}")?, encoded(claims.as_bytes())?].join(&b'.');
-    let signature = made(Native::HmacSha256, &token)?;
+    let signature = native_output(Native::HmacSha256, &token)?;
     token.push(b'.');
     token.extend(encoded(&signature)?);
     Ok(token)

@@ -77,12 +77,13 @@ pub(super) fn rows(sizes: &[usize], rounds: usize) -> Result<Vec<Row>, String> {
         let packets = packets(&layout, &flows(&layout, &rules, PACKETS, 2));
         let [matches, none] = HANDLERS.map(|handler| compiled(&jit, &rules, handler));
         let (matches, none) = (matches?, none?);
-        let times = (0..rounds).map(|_| took(&matches, &packets) - took(&none, &packets));
+        let times = (0..rounds).map(|_| ns_per_packet(&matches, &packets) - ns_per_packet(&none, &packets));
         rows.push(Row::new(format!("JOIN FIRST of {n}"), "compiled", "ns", &times.collect::<Vec<f64>>()));
     }
     Ok(rows)
 }
 
+/// Compiles a chain whose table has these rules and whose handler is this text of the IR.
 fn compiled(jit: &Jit, rules: &[Rule], handler: &str) -> Result<(Box<dyn Program>, State), String> {
     let mut chain = CHAIN.to_owned();
     let _ = write!(chain, "element \"acl\" \"acl\"\nhandler request function \"acl.request\" {{\nblock0:\n");
@@ -99,7 +100,7 @@ fn compiled(jit: &Jit, rules: &[Rule], handler: &str) -> Result<(Box<dyn Program
     Ok((code, state))
 }
 
-/// A rule as a row of the table.
+/// Converts a rule to a row of the table.
 fn row(rule: &Rule) -> Vec<Value> {
     let int = |n: u128| Value::Int(n as i64);
     let net = |pattern: Pattern| match pattern {
@@ -127,6 +128,7 @@ struct Packet {
     body: [u8; 8],
 }
 
+/// Makes a packet for each key: its five fields as inputs of the handler.
 fn packets(layout: &Layout, keys: &[u64]) -> Vec<Packet> {
     let packet = |key: &[u64]| {
         let [src, dst, sport, dport, proto] = [0, 1, 2, 3, 4].map(|field| layout.places(field).0.of(key));
@@ -140,7 +142,8 @@ fn packets(layout: &Layout, keys: &[u64]) -> Vec<Packet> {
     keys.chunks_exact(layout.words()).map(packet).collect()
 }
 
-fn took((code, state): &(Box<dyn Program>, State), packets: &[Packet]) -> f64 {
+/// Runs the handler on all packets, several times. Returns the median of nanoseconds per packet.
+fn ns_per_packet((code, state): &(Box<dyn Program>, State), packets: &[Packet]) -> f64 {
     let (mut out, mut counters) = (Outcome::default(), [Counters::default()]);
     let stretches = (0..STRETCHES).map(|_| {
         let began = Instant::now();

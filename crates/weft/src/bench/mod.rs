@@ -196,6 +196,7 @@ pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
     }
 }
 
+/// Prints a report. Fails if a measurement failed.
 fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
     let text = if as_json { format!("{:#}\n", report.to_json()) } else { report.to_table() };
     stdout::print(&text)?;

@@ -147,6 +147,7 @@ pub(super) fn allocations_each(args: &[&str], rounds: [usize; 2], each: usize) -
     each_takes(args, rounds, each, &TOOL, "total heap usage:")
 }
 
+/// Counts an event of a child process in runs of few and of more rounds. Returns the difference per single operation.
 fn each_takes(
     args: &[&str],
     [few, more]: [usize; 2],

@@ -70,6 +70,7 @@ struct Case {
     is_flooded: bool,
 }
 
+/// A case with this queue, backlog and number of flows, without a twin.
 fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
     let (name, queue) = (name.to_owned(), queue.to_owned());
     Case {
@@ -115,6 +116,7 @@ fn drr_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
     handwritten(Drr::new(1024, 1514, 100_000), case, packets)
 }
 
+/// All measured cases; fewer if `quick`.
 fn cases(quick: bool) -> Vec<Case> {
     let twin = |name: &str, queue: &str, backlog, flows, twin: Twin| Case {
         twin: Some(("twin", twin)),
@@ -273,6 +275,7 @@ fn counted() -> Vec<Case> {
     cases(true).into_iter().filter(|case| case.backlog <= 1_000 && !case.name.contains(',')).collect()
 }
 
+/// Counts the instructions per packet of a queue, compiled or handwritten.
 fn count_one(case: &Case, handwritten: bool, named: String) -> Result<Row, String> {
     progress(&format!("{named}: instructions"));
     let args = ["bench-queue", &case.name, "--by-hand"];
@@ -309,6 +312,7 @@ fn compiled(
     Ok(Subject::new(Queue::new(program, code, 0, 1), case, packets))
 }
 
+/// Measures a queue compiled, interpreted and handwritten, as far as the case has them.
 fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
     let program = Arc::new(program(&case.queue)?);
     let packets = packets(case.flows);
@@ -353,7 +357,7 @@ fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The program of a queue, as in a link.
+/// Compiles the expression of a queue, as in a link, to a queue program.
 fn program(queue: &str) -> Result<QueueProgram, String> {
     let name = queue.split(' ').next().unwrap_or_default();
     let import = match MORE.contains(&format!("CREATE QUEUE {name} AS")) {
@@ -372,6 +376,7 @@ fn program(queue: &str) -> Result<QueueProgram, String> {
     Ok(weft_opt::lower::queue(&link.queue))
 }
 
+/// Generates packets of these flows, of random lengths.
 fn packets(flows: u32) -> Vec<Packet> {
     let mut rng = Rng::from_seed(9);
     let packet = |nth: usize| {
@@ -454,6 +459,7 @@ struct Subject<L> {
 }
 
 impl<L: BenchQueue> Subject<L> {
+    /// Fills the queue with the case's backlog, unless its packets arrive in bursts.
     fn new(line: L, case: &Case, packets: &[Packet]) -> Self {
         // Short enough that no packet is late for a controller.
         let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };

@@ -1,4 +1,4 @@
-//! The output of a benchmark: rows of medians, as a table or as one JSON object (DESIGN 8).
+//! The output of a benchmark: rows of medians, as a table or as one JSON object.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -57,6 +57,7 @@ impl Row {
         self
     }
 
+    /// The row as JSON.
     fn to_json(&self) -> Value {
         let mut row = json!({
             "name": self.name,
@@ -142,6 +143,7 @@ fn width(samples: &[f64]) -> f64 {
     kept.last().unwrap_or(&0.0) - kept.first().unwrap_or(&0.0)
 }
 
+/// Describes the machine: CPU, cores, kernel and load.
 fn machine() -> Value {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
@@ -155,6 +157,7 @@ fn machine() -> Value {
     })
 }
 
+/// The different items, in the order of their first occurrence.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for item in items {
@@ -184,7 +187,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn shown(value: f64) -> String {
     match value.abs() {
         x if x >= 1000.0 => thousands(value),
@@ -194,6 +197,7 @@ fn shown(value: f64) -> String {
     }
 }
 
+/// Formats a rounded number with commas between groups of three digits.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -80,6 +80,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
+    /// Starts a node with this program, with free ports for its listener and admin endpoint.
     pub(super) fn start(folder: &Folder, file: &str, text: &str, server: SocketAddr) -> Result<Self, String> {
         let address = SocketAddr::from(([127, 0, 0, 1], process::free_port()?));
         let admin = SocketAddr::from(([127, 0, 0, 1], process::free_port()?));
@@ -109,6 +110,8 @@ fn permission(user: usize) -> String {
     format!("('u{user}', '{}')", if user == 7 { 'R' } else { 'W' })
 }
 
+/// Runs the load against the server, by way of a proxy if there is one. Returns the results with the proxy's CPU time
+/// and system calls.
 fn measure(
     server: &Running,
     server_address: SocketAddr,
@@ -131,6 +134,7 @@ fn measure(
     Ok(Run { load, server_us_per_call, proxy })
 }
 
+/// Runs `weft bench-client` against the target. Fails if there were no calls, or wrong answers.
 pub(super) fn call(target: SocketAddr, in_flight: u32, effort: &Effort) -> Result<LoadResult, String> {
     let (target, in_flight) = (target.to_string(), in_flight.to_string());
     let (duration, warm_up) = (effort.duration_ms.to_string(), effort.warm_up_ms.to_string());
@@ -144,6 +148,7 @@ pub(super) fn call(target: SocketAddr, in_flight: u32, effort: &Effort) -> Resul
     Ok(load)
 }
 
+/// The rows of all cases at this number of calls in flight.
 fn rows_of(in_flight: u32, cases: &[Vec<Run>; CASES.len()]) -> Vec<Row> {
     type Figure = (&'static str, &'static str, fn(&Run) -> Option<f64>);
     const FIGURES: [Figure; 9] = [
@@ -177,6 +182,7 @@ fn rows_of(in_flight: u32, cases: &[Vec<Run>; CASES.len()]) -> Vec<Row> {
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
+    /// Creates the folder of this process, with the schema in it.
     pub(super) fn new() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|error| fault_at(&path, &error))?;

@@ -68,6 +68,7 @@ struct Second {
     late_us_p99: f64,
 }
 
+/// Measures each link: its rate and the lateness of its packets, second by second.
 pub(super) fn run(quick: bool) -> Result<Report, String> {
     let seconds = if quick { 2 } else { 10 };
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
@@ -111,6 +112,7 @@ struct Cores {
 }
 
 impl Cores {
+    /// The cores that this thread may use: the last for the node and the others for the ends, if there are two or more.
     fn of_this_thread() -> Result<Self, String> {
         let all = sched_getaffinity(None).map_err(|error| format!("what cores there are: {error}"))?;
         let (mut node, mut ends) = (all, all);
@@ -175,7 +177,7 @@ fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
     bound.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
-/// The figures of each whole second.
+/// Computes the figures of each whole second from the packets' time stamps.
 fn seconds_of(stamps: &[i64], bits_per_s: u64) -> Vec<Second> {
     let frame_ns = (FRAME_BYTES * 8) as f64 * 1e9 / bits_per_s as f64;
     let Some(first) = stamps.first().map(|first| first + WARM_UP_NS) else { return Vec::new() };

@@ -35,7 +35,7 @@ pub(super) fn run(quick: bool) -> Report {
         Case { name: "256 flows, CoDel+FQ", flows: 256, algorithm: Algorithm::NewReno, queue: codel },
     ];
     let mut samples = vec![(Vec::new(), Vec::new()); cases.len()];
-    let mut nets: Vec<Net> = cases.iter().map(made).collect();
+    let mut nets: Vec<Net> = cases.iter().map(build_network).collect();
     for round in 0..rounds {
         super::progress(&format!("round {} of {rounds}", round + 1));
         for (net, (rates, events)) in nets.iter_mut().zip(&mut samples) {
@@ -61,7 +61,8 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "sim", rows: rows.collect(), notes, failures: broken.collect() }
 }
 
-fn made(case: &Case) -> Net {
+/// Builds the simulated network of a case: a dumbbell with the case's queue and flows.
+fn build_network(case: &Case) -> Net {
     let mut net = Net::new(1);
     let link = LinkSpec::fixed(LINK_BITS_PER_S, 10 * MS);
     let ends = Dumbbell::new(&mut net, link, (case.queue)(), 10 * MS);

@@ -13,6 +13,7 @@ use crate::stderr;
 use crate::stdout;
 use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused, ResolvedName};
 
+/// Runs `weft apply`: checks the program, sends it to the node, and prints the answer.
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let mut files = Files::on_disk();
@@ -88,7 +89,7 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     text
 }
 
-/// The result of resolving an endpoint's name.
+/// Formats the result of resolving an endpoint's name.
 fn name_line(found: &ResolvedName) -> String {
     let ResolvedName { name, addresses, error, is_changed } = found;
     let addresses = addresses.join(", ");

@@ -20,6 +20,7 @@ use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, ElementCost, cost};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
+/// Runs `weft check`. Fails if the program is faulty, or may use more than the allowed memory.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     let mut files = match args.file.as_str() {
         "-" => stdin()?,
@@ -118,6 +119,7 @@ impl ChainCost<'_> {
     }
 }
 
+/// Computes the worst-case cost of each chain, as written and for one worker.
 fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<'n>>, Fault> {
     let cost_of = |(index, chain): (usize, &'n Chain)| {
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
@@ -130,7 +132,7 @@ fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<
     network.chains.iter().enumerate().map(cost_of).collect()
 }
 
-/// The costs as text.
+/// Formats the costs of chains as a table.
 fn table(costs: &[ChainCost<'_>]) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
@@ -217,6 +219,7 @@ fn data(costs: &[ChainCost<'_>]) -> Value {
     stages.map(object).collect()
 }
 
+/// Formats a number of bytes, `-` for none.
 fn bytes(n: u64) -> String {
     match n {
         0 => "-".to_owned(),

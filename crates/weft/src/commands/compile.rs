@@ -17,6 +17,7 @@ use weft_lang::hir::{
 use weft_lang::source::{SourceMap, Span};
 use weft_verilog::{Module, Widths};
 
+/// Runs `weft compile`: prints the module, or writes it to the output folder.
 pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     let Target::Verilog = args.target;
     require(&args.file)?;
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     if let Some(long) = meant.and_then(|meant| too_long(meant, args.time_bits, &checked.sources)) {
         return Err(Fault::Input(format!("{}: queue `{}`{long}", args.file, queue.name)));
     }
-    let module = module(queue, args).map_err(|refused| {
+    let module = compile_module(queue, args).map_err(|refused| {
         let place = if refused.line == 0 { String::new() } else { format!(", line {}", refused.line) };
         let help = if args.entries.is_none() && ranks_packets(queue) { TREE_HELP } else { "" };
         Fault::Input(format!("{}: queue `{}`{place}: {}{help}", args.file, queue.name, refused.reason))
@@ -53,7 +54,8 @@ fn select<'q>(queues: &'q [QueueProgram], name: Option<&str>, file: &str) -> Res
     }
 }
 
-fn module(queue: &QueueProgram, args: &CompileArgs) -> Result<Module, Unsupported> {
+/// Compiles a queue to Verilog: one level of it, or with `--entries` a tree of comparators for its packet ranks.
+fn compile_module(queue: &QueueProgram, args: &CompileArgs) -> Result<Module, Unsupported> {
     let widths = Widths {
         time_bits: args.time_bits,
         len_bits: args.len_bits,
@@ -104,6 +106,7 @@ fn times(level: &QueueLevel) -> Vec<(i64, Span)> {
     all
 }
 
+/// Collects the time constants of statements.
 fn times_in(body: &[QueueStmt], all: &mut Vec<(i64, Span)>) {
     for statement in body {
         match &statement.kind {
@@ -121,6 +124,7 @@ fn times_in(body: &[QueueStmt], all: &mut Vec<(i64, Span)>) {
     }
 }
 
+/// Collects the time constants of an expression.
 fn times_of(expr: &QueueExpr, all: &mut Vec<(i64, Span)>) {
     match &expr.kind {
         QueueExprKind::Literal(QueueLiteral::Int(n))
@@ -141,6 +145,7 @@ fn times_of(expr: &QueueExpr, all: &mut Vec<(i64, Span)>) {
     }
 }
 
+/// Writes the module to a file in the folder, and prints its path.
 fn write(folder: &Path, module: &Module) -> Result<(), Fault> {
     let unwritable =
         |path: &Path, error| Fault::environment(format!("cannot write `{}`: {error}", path.display()));

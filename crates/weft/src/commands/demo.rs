@@ -35,6 +35,7 @@ const SERVER_START_MAX: Duration = Duration::from_secs(10);
 /// The time that the front end gets to end after its calls.
 const FRONTEND_END_MAX: Duration = Duration::from_secs(15);
 
+/// Runs `weft demo`. Fails if a call is lost or wrongly answered.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let folder = example_folder(args)?;
@@ -113,7 +114,7 @@ impl Demo {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
                 match reports.try_recv() {
-                    Ok(report) => self.note(report),
+                    Ok(report) => self.store_report(report),
                     Err(std::sync::mpsc::TryRecvError::Empty) => break,
                     Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
@@ -130,11 +131,12 @@ impl Demo {
 
     fn drain(&mut self, reports: &Receiver<Value>) {
         while let Ok(report) = reports.recv_timeout(LOOK_EVERY) {
-            self.note(report);
+            self.store_report(report);
         }
     }
 
-    fn note(&mut self, report: Value) {
+    /// Stores a report of the front end for the live table, and the final one for the summary.
+    fn store_report(&mut self, report: Value) {
         let number = |name: &str| report[name].as_f64().unwrap_or_default();
         self.measured = Some(Measured { p50_us: number("p50_us"), p99_us: number("p99_us") });
         if report["final"] == Value::Bool(true) {
@@ -187,6 +189,7 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Reads the figures of the front end's final report.
     fn of(report: &Value) -> Self {
         let number = |name: &str| report[name].as_u64().unwrap_or_default();
         let by_status = report["by_status"].as_object().into_iter().flatten();
@@ -205,6 +208,7 @@ impl Outcome {
         self.sent.abs_diff(self.answered)
     }
 
+    /// The demo's last lines: calls sent, answered, lost and compared.
     fn summary_text(&self) -> String {
         let by_status: Vec<_> =
             self.by_status.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
@@ -221,6 +225,7 @@ impl Outcome {
         )
     }
 
+    /// A fault if calls were lost, or answers wrong or not compared.
     fn verdict(&self) -> Result<(), Fault> {
         if self.lost() > 0 {
             return Err(Fault::environment(format!("{} lost", count(self.lost(), "call"))));
@@ -242,6 +247,7 @@ struct Children {
 }
 
 impl Children {
+    /// Starts a server for the endpoint and waits until it listens. Fails if the address is in use.
     fn start_server(&mut self, endpoint: &Address, name: &str) -> Result<(), Fault> {
         let listen = match endpoint {
             Address::Tcp(address) => address.clone(),
@@ -264,6 +270,7 @@ impl Children {
         self.await_server(endpoint, &listen)
     }
 
+    /// Waits until the endpoint accepts a connection, at most [`SERVER_START_MAX`].
     fn await_server(&mut self, endpoint: &Address, listen: &str) -> Result<(), Fault> {
         let until = Instant::now() + SERVER_START_MAX;
         loop {
@@ -357,6 +364,7 @@ fn program(name: &str) -> Result<Command, Fault> {
     }
 }
 
+/// The folder of the example: as given, in the working directory, or near the executable.
 fn example_folder(args: &DemoArgs) -> Result<PathBuf, Fault> {
     let near = || {
         let exe = std::env::current_exe().ok()?;

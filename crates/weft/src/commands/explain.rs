@@ -1,5 +1,5 @@
-//! `weft explain`: the effects of each element, the pairs that may change places or why not, the order that runs with
-//! its cost, and tables that can be spread. Of queues: their cost and their memory.
+//! `weft explain`: the effects of each element, the pairs that may be swapped and why others may not, the planned order
+//! with its cost, and the tables that can be sharded. For queues: cost and memory.
 
 mod data;
 mod effect_names;
@@ -25,6 +25,7 @@ use weft_lang::hir::{Network, Queue};
 use weft_lang::source::SourceMap;
 use weft_opt::lower;
 
+/// Runs `weft explain` for all chains and queues, or for the named one.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     if let Some(first) = args.rest.first() {
         return Err(extra_words_fault(args, first));
@@ -111,7 +112,7 @@ fn no_picture_fault(network: &Network, name: Option<&str>) -> Fault {
     if help.is_empty() { fault } else { fault.with_help(help.join("; ")) }
 }
 
-/// A node's counters of a chain's elements.
+/// Finds a node's counters of a chain's elements.
 fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
     let of_calls = status.chains.iter().filter(|known| known.is_current).map(|c| (&c.name, &c.elements));
     let of_frames = status.packets.iter().flat_map(|packets| &packets.chains).map(|c| (&c.name, &c.elements));

@@ -15,6 +15,7 @@ use weft_lang::{format, parser};
 /// The name of standard input.
 const STDIN: &str = "-";
 
+/// Runs `weft fmt`: rewrites files, prints them, or only lists those that would change.
 pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     let mut is_faulty = false;
     let mut would_change = 0;
@@ -54,6 +55,7 @@ fn files(paths: &[String]) -> Result<Vec<String>, Fault> {
     Ok(found)
 }
 
+/// Adds the `.weft` files of a folder and its subfolders, sorted. Does not follow links to folders.
 fn programs(folder: &Path, found: &mut Vec<String>) -> io::Result<()> {
     let mut paths: Vec<_> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;

@@ -25,6 +25,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The maximum number of reported differences, and of reported rules.
 const SHOWN_MAX: usize = 10;
 
+/// Runs `weft generate`.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     }
 }
 
-/// The protocol of a name.
+/// Finds the protocol of this name. Fails if the program has none.
 fn named(protocols: &[Protocol], name: &str) -> Result<ProtocolId, Fault> {
     let found = protocols.iter().position(|protocol| protocol.name == name);
     found.map(|at| ProtocolId(at as u16)).ok_or_else(|| {
@@ -225,6 +226,7 @@ impl<'p> Generated<'p> {
         all
     }
 
+    /// The result as text: packets by layer, and malformed ones.
     fn table(&self) -> String {
         let mut table = Table::new(&[("layer", Align::Left), ("packets", Align::Right)]);
         for (name, n) in self.layers() {
@@ -250,6 +252,7 @@ impl<'p> Generated<'p> {
         out
     }
 
+    /// The result as JSON.
     fn json(&self) -> Value {
         let layer = |(name, n): (&str, u64)| json!({ "protocol": name, "packets": n });
         let malformed = |(of, n): &(Malformed, u64)| {

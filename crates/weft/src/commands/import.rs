@@ -14,6 +14,7 @@ const LIST_BYTES_MAX: u64 = 256 << 20;
 /// The maximum number of warnings for a list.
 const WARNINGS_MAX: usize = 100;
 
+/// Runs `weft import`.
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     let text = read_text(&args.file, LIST_BYTES_MAX)?;
     let format = args.format.map(|format| match format {

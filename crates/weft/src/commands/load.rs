@@ -16,6 +16,7 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 /// The number of rows in a request: small enough that other changes need not wait long.
 const ROWS_AT_ONCE: usize = 2_000;
 
+/// Runs `weft load`.
 pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     let text = read_text(&args.file, LIST_BYTES_MAX)?;
     let at_fault = |(line, column, why): (usize, usize, &str)| {

@@ -30,6 +30,7 @@ fn page(name: Option<&str>) -> Result<Vec<u8>, Fault> {
     Ok(render(shown).expect("a vector takes all bytes"))
 }
 
+/// Renders the manual page of a command.
 fn render(command: Command) -> io::Result<Vec<u8>> {
     let (end, has_commands) = (command.get_after_help().map(ToString::to_string), command.has_subcommands());
     let version = format!("weft {}", env!("CARGO_PKG_VERSION"));
@@ -52,7 +53,7 @@ fn render(command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The page of the book.
+/// Writes the book's page of the command line, in Markdown.
 fn markdown() -> String {
     let mut command = Cli::command();
     let mut text = format!("# The command line\n\n```text\n{}```\n", command.render_long_help());

@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands of `weft`: one file for each.
 
 pub(crate) mod apply;
 pub(crate) mod check;
@@ -23,7 +23,7 @@ pub(crate) fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{} {what}s", grouped(n)) }
 }
 
-/// Digits in groups of three: `1,234,567`.
+/// Formats a number with its digits in groups of three: `1,234,567`.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();

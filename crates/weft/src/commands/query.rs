@@ -11,6 +11,7 @@ use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use weft_api::{QueryRequest, QueryResult, Refused, TableStatus};
 
+/// Runs `weft query`: prints the answers, or without a statement the list of tables.
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     let text = match (&args.text, &args.file) {
         (Some(text), _) => Some(text.clone()),
@@ -54,7 +55,7 @@ pub(super) fn line_of(data: &impl serde::Serialize) -> String {
     serde_json::to_string(data).expect("it is data") + "\n"
 }
 
-/// An answer as text.
+/// Formats an answer as text.
 pub(super) fn answer_text(answer: &QueryResult) -> String {
     if answer.columns.is_empty() {
         return format!("{}\n", changed(answer));
@@ -87,7 +88,7 @@ pub(super) fn answer_text(answer: &QueryResult) -> String {
     text
 }
 
-/// `3 rows inserted, 1 updated; visible in 0.4 ms`
+/// Formats what a statement has changed: `3 rows inserted, 1 updated; visible in 0.4 ms`.
 pub(super) fn changed(answer: &QueryResult) -> String {
     let done = [(answer.inserted, "inserted"), (answer.updated, "updated"), (answer.deleted, "deleted")];
     let done: Vec<(u64, &str)> = done.into_iter().filter(|(n, _)| *n > 0).collect();
@@ -104,6 +105,7 @@ pub(super) fn changed(answer: &QueryResult) -> String {
     format!("{text}; visible in {:.1} ms", answer.visible_ms)
 }
 
+/// The tables of the node as text.
 fn listed(tables: &[TableStatus]) -> String {
     let mut table = Table::new(&[
         ("table", Align::Left),

@@ -33,6 +33,7 @@ pub(super) struct Started {
     pub(super) network: Network,
 }
 
+/// Runs `weft run`: starts the node, and shows its table until it is stopped.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let asks = signals::node_requests()?;
     let Started { running, admin, network } =
@@ -149,6 +150,7 @@ impl OwnProgram<'_> {
 
 /// Whether two programs are equal except for file names, which depend on the working directory.
 fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
+    /// The program's first file, and the contents of all its files in an order that does not depend on names.
     fn texts(bundle: &Bundle) -> (Option<&String>, Vec<&[u8]>) {
         let texts = bundle.files.values().map(String::as_bytes);
         let mut all: Vec<&[u8]> =
@@ -205,6 +207,7 @@ pub(super) struct Headline {
     pub(super) parts: Vec<String>,
 }
 
+/// The lines that describe a started node: its addresses, chains and links.
 pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &Network) -> Headline {
     let mut places: Vec<_> =
         running.listeners().iter().map(|p| format!("{} on {}", p.name, p.address)).collect();

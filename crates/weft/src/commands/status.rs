@@ -10,6 +10,7 @@ use crate::stdout;
 use crate::table::{Align, Table};
 use weft_api::{Opt, Packets, Status};
 
+/// Runs `weft status`.
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     if args.program {
@@ -46,7 +47,7 @@ fn set_options(options: &[Opt]) -> String {
     if set.is_empty() { String::new() } else { format!("   {}", set.join(", ")) }
 }
 
-/// A node's state as text.
+/// Formats a node's state as text.
 pub(crate) fn page(status: &Status) -> String {
     let mut page = format!(
         "version {}   up {}   {}   {:.1} MiB   {} begun, {} open   p50 {}   p99 {}\n",
@@ -162,7 +163,7 @@ fn latency(us: f64) -> String {
     if us > 0.0 { short_time(us) } else { "-".to_owned() }
 }
 
-/// Seconds in two suitable units.
+/// Formats seconds in two suitable units.
 fn long_time(seconds: f64) -> String {
     let s = seconds as u64;
     match s {
@@ -173,6 +174,7 @@ fn long_time(seconds: f64) -> String {
     }
 }
 
+/// The counters of all elements as a table.
 fn elements(status: &Status) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
@@ -203,6 +205,7 @@ fn elements(status: &Status) -> String {
     table.render()
 }
 
+/// The counters of all filters as a table.
 fn filters(status: &Status) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
@@ -223,7 +226,7 @@ fn filters(status: &Status) -> String {
     table.render()
 }
 
-/// Ports, elements on frames, and the reasons of drops.
+/// Formats the packet path: ports, elements on frames, and the reasons of drops.
 fn packets(carried: &Packets) -> String {
     let mut ports = Table::new(&[
         ("port", Align::Left),
@@ -294,7 +297,7 @@ fn packets(carried: &Packets) -> String {
     tables.join("\n")
 }
 
-/// The queues of packets and of calls.
+/// Formats the queues of links, of packets and of calls.
 fn links(links: &[weft_api::Link]) -> String {
     let mut table = Table::new(&[
         ("link", Align::Left),

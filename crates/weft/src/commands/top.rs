@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// The key that ends it.
 const QUIT: u8 = b'q';
 
+/// Runs `weft top`.
 pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
     // Handle signals here, so that the terminal is restored.
     let stop = signals::stop_requests()?;

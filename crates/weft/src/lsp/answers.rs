@@ -79,6 +79,7 @@ pub(super) fn diagnostics(programs: &Programs) -> BTreeMap<String, Value> {
     by_uri.into_iter().map(|(uri, params)| (uri, value(params))).collect()
 }
 
+/// Converts a diagnostic to the protocol's form, with its notes and help in the message.
 fn shown(programs: &Programs, sources: &SourceMap, diagnostic: &Diagnostic) -> lsp_types::Diagnostic {
     let range = diagnostic.span().map_or_else(Range::default, |span| range_of(sources.file(span.file), span));
     let primary = diagnostic.labels.iter().find(|label| label.primary);
@@ -243,6 +244,7 @@ struct Proto {
     files: Vec<String>,
 }
 
+/// The `.proto` files that the program's types name.
 fn protos(root: &Root) -> impl Iterator<Item = Proto> {
     let analysis = &root.program.analysis;
     analysis.program.items.iter().filter_map(|item| match item {
@@ -329,6 +331,7 @@ pub(super) fn symbols(cursor: &Cursor<'_>) -> DocumentSymbolResponse {
     DocumentSymbolResponse::Nested(members(cursor, None))
 }
 
+/// The outline of a file: the symbols of an owner, with theirs nested.
 fn members(cursor: &Cursor<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
     let of_file = cursor.index().members_of(owner).filter(|(_, symbol)| symbol.whole.file == cursor.file);
     of_file
@@ -350,6 +353,7 @@ fn members(cursor: &Cursor<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> 
         .collect()
 }
 
+/// The protocol's kind of a symbol, which selects its icon.
 const fn symbol_kind(kind: SymbolKind) -> Kind {
     use SymbolKind as K;
     match kind {
@@ -423,6 +427,7 @@ pub(super) fn completion(cursor: &Cursor<'_>) -> CompletionResponse {
     CompletionResponse::Array(items)
 }
 
+/// Converts a completion candidate to the protocol's form; it replaces `range`.
 fn item(candidate: Candidate, range: Range) -> CompletionItem {
     let Candidate { label, kind, detail, doc } = candidate;
     let kind_shown = match kind {

@@ -26,6 +26,7 @@ pub(crate) fn run() -> Result<(), Fault> {
     ended
 }
 
+/// Initializes the server, and serves the client's messages until it exits.
 fn serve(connection: &Connection) -> Result<(), Fault> {
     let fault = |error: lsp_server::ProtocolError| match error.channel_is_disconnected() {
         true => Fault::environment("the client is gone, and did not say `exit`"),

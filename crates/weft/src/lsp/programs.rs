@@ -155,6 +155,7 @@ impl Programs {
         })
     }
 
+    /// Analyses a program on the current thread, with the client's open texts in place of files.
     fn analysed_here(&self, name: &str) -> Root {
         let mut analysis = analyse(name, &mut Files::with_open(&self.texts));
         let mut diagnostics = std::mem::take(&mut analysis.diagnostics);

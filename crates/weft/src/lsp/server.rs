@@ -102,6 +102,7 @@ impl Server {
         self.programs.text(name)
     }
 
+    /// Handles a notification, such as an opened or changed document.
     fn take(&mut self, notice: Notification) {
         match notice.method.as_str() {
             notice::DidOpenTextDocument::METHOD => {
@@ -130,6 +131,7 @@ impl Server {
         self.is_stale = true;
     }
 
+    /// Answers a request of the client.
     fn answer(&mut self, Request { id, method, params }: Request) -> Response {
         self.programs.refresh();
         match method.as_str() {
@@ -221,6 +223,7 @@ impl Server {
     }
 }
 
+/// The parameters of a notification; None if they are malformed.
 fn params<N: notice::Notification>(params: Value) -> Option<N::Params>
 where
     N::Params: DeserializeOwned,

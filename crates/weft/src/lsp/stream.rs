@@ -24,6 +24,7 @@ impl Stream {
         clippy::disallowed_methods,
         reason = "messages go out as they come, and `close` tells of faults"
     )]
+    /// Starts a reader of standard input and a writer to standard output. Returns their connection for the server.
     pub(super) fn open() -> (Connection, Self) {
         // A channel without a buffer: neither side runs ahead of the server or of the client.
         let (sender, taken) = bounded(0);

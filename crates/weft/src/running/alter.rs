@@ -64,6 +64,7 @@ pub(super) enum QueryKind {
 }
 
 impl QueryKind {
+    /// Classifies the text of a query: it has an ALTER statement, other statements only, or none.
     pub(super) fn of(text: &str) -> Self {
         // The caller refuses a longer text.
         if text.len() > SOURCE_BYTES_MAX {
@@ -227,6 +228,7 @@ fn queues_of_library() -> impl Iterator<Item = &'static str> {
 }
 
 impl Statement {
+    /// Reads the text's only statement, without comments. Fails if there is another one behind it.
     fn only(text: &str) -> Result<Self, String> {
         let (mut statement, mut end, mut is_over) = (Self::default(), 0, false);
         for token in lex(FileId(0), text).tokens {
@@ -265,6 +267,7 @@ impl Statement {
     }
 }
 
+/// Parses an ALTER LINK statement. An error gives the correct form.
 fn parse(text: &str) -> Result<Alter<'_>, String> {
     let wrong = || format!("an ALTER gives a link another queue, as `{FORM};` does\n  help: {APPLY}");
     let text = text.trim().trim_end_matches(';').trim_end();
@@ -311,7 +314,7 @@ fn after<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     text[head.len()..].strip_prefix(char::is_whitespace).map(str::trim_start)
 }
 
-/// The text before a trailing word.
+/// Removes a trailing word. None if the text does not end with it.
 fn before<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let text = text.trim_end();
     let at = text.len().checked_sub(word.len())?;

@@ -38,6 +38,7 @@ impl StatementError {
         Self::Diagnostic(Box::new(diagnostic))
     }
 
+    /// The diagnostic of an expression that cannot be computed for a row.
     pub(super) fn fold(error: FoldError) -> Self {
         let (message, span) = match error {
             FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
@@ -91,7 +92,7 @@ pub(super) fn named<'n>(network: &'n Network, statement: &Statement) -> (TableNa
     (TableName { chain, instance, table: table.name.clone() }, table)
 }
 
-/// The rows of a statement's table.
+/// Finds the table that has a statement's rows. Fails if no running program uses it.
 pub(super) fn row_source(
     store: &StateStore,
     name: &TableName,
@@ -208,6 +209,7 @@ pub(super) fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<b
     filter.map_or(Ok(true), |filter| Ok(fold_at(filter, row, now)? == Value::Bool(true)))
 }
 
+/// Executes a SELECT without aggregates: filters, sorts and limits the rows.
 fn select(
     row_source: &RowSource,
     items: &[(String, Expr)],
@@ -268,6 +270,7 @@ fn cut(rows: &mut Vec<Vec<Value>>, limit: Option<u64>) -> bool {
     is_cut
 }
 
+/// Compares two values of a type for sorting. NaN is last among numbers.
 pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
@@ -280,7 +283,7 @@ pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
     }
 }
 
-/// A value in the form of answers.
+/// Converts a value to the JSON form of answers.
 fn shown(value: &Value, ty: Type) -> serde_json::Value {
     match (value, ty) {
         (Value::Null, _) => serde_json::Value::Null,

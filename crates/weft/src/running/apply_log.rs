@@ -55,6 +55,7 @@ pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &
     }
 }
 
+/// The changes of an applied program in a line, at most [`CHANGES_MAX`] of them.
 fn changes(applied: &Applied) -> String {
     if applied.changes.is_empty() {
         return "no change but places and comments".to_owned();

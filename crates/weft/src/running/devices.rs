@@ -77,6 +77,7 @@ pub(super) fn tables_of(network: &Network) -> Vec<(TableName, Table)> {
     shared.chain(own).collect()
 }
 
+/// Changes the table of ports to the wanted rows: adds, replaces and removes.
 fn change(parts: &Parts, control: &mut Control, name: &TableName, wanted: Vec<Vec<Value>>) {
     let Some(view) = control.compiler.store().table(name) else { return };
     let held: Vec<Vec<Value>> = view.tables.first().map(|table| values(table)).unwrap_or_default();
@@ -105,6 +106,7 @@ fn by_port(rows: &[Vec<Value>]) -> BTreeMap<&[u8], &[Value]> {
     named
 }
 
+/// The values of all rows of a table.
 fn values(table: &Rows) -> Vec<Vec<Value>> {
     let mut cursor = 0;
     core::iter::from_fn(|| {

@@ -41,7 +41,7 @@ fn set_of(name: &Name) -> BTreeSet<std::net::SocketAddr> {
     name.addresses.iter().copied().collect()
 }
 
-/// Logs names that have other addresses, and names that have none.
+/// Logs names whose addresses have changed, and names that do not resolve.
 pub(super) fn log_reports(log: &Log, found: &[ResolvedName]) {
     for name in found {
         let fields =
@@ -82,6 +82,7 @@ pub(super) fn retry_unresolved(parts: &Weak<Parts>) {
     }
 }
 
+/// The names of the running program that have no address.
 fn without_address(parts: &Parts) -> BTreeSet<String> {
     let names = lock(&parts.names);
     names.iter().filter(|(_, name)| name.addresses.is_empty()).map(|(name, _)| name.clone()).collect()

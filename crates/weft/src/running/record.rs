@@ -123,6 +123,7 @@ impl Running {
     }
 }
 
+/// Checks the limits of a requested recording, and converts them to the engine's form.
 fn limits(request: &RecordRequest) -> Result<Limits, String> {
     let seconds = request.seconds;
     if !(seconds > 0.0 && seconds <= RECORD_SECONDS_MAX as f64) {

@@ -114,6 +114,7 @@ pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Resu
     Ok(counts)
 }
 
+/// Checks a row against its table. An inserted row must not exist.
 fn check_change(table: &Table, change: &Change) -> Result<(), ChangeErrorKind> {
     let (Change::Insert(values) | Change::Put(values)) = change else { return Ok(()) };
     check_row(table, values)?;
@@ -156,6 +157,7 @@ fn update_row(table: &Table, row: Row, filter: Option<&Expr>, update: &RowUpdate
     true
 }
 
+/// Inserts, replaces or removes a row, and counts it.
 fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), ChangeErrorKind> {
     let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
     let key = &values[..table.spec().key.len()];

@@ -52,6 +52,7 @@ impl Running {
         })
     }
 
+    /// Executes the statements of a query on the current thread, up to the first error.
     fn query_here(&self, text: &str) -> Result<Vec<QueryResult>, Refusal> {
         match QueryKind::of(text) {
             QueryKind::Alter => return self.alter(text),
@@ -142,6 +143,7 @@ impl Running {
         views.iter().map(to_api).chain(systems).collect()
     }
 
+    /// The refusal of a query, with these diagnostics; without any, because it has no statement.
     fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
         let nothing = Diagnostic::error(code::UNEXPECTED, "there is no statement")
             .with_help("write SELECT, INSERT, UPDATE or DELETE, or ALTER LINK");
@@ -150,6 +152,7 @@ impl Running {
         Refusal::Refused(Refused { version: control.compiler.version(), ..refused })
     }
 
+    /// Executes one statement: answers a SELECT, or changes rows and sends the changes to the workers.
     fn carry_out(
         &self,
         control: &mut Control,
@@ -278,7 +281,7 @@ pub(super) enum UpdateError {
 }
 
 impl UpdateError {
-    /// The error of a statement.
+    /// Converts the error to the error of a statement.
     fn into_why(self, statement: &Statement, name: &TableName) -> StatementError {
         let is_broken = matches!(self, Self::Partial(_));
         let ChangeError { at, why } = match self {
@@ -409,7 +412,7 @@ pub(super) fn publish(parts: &Parts, control: &mut Control, pending: PendingChan
     Ok(())
 }
 
-/// A table of a program, by its name.
+/// Finds a table of a program by its name. An error says that there is none.
 pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), String> {
     let parts: Vec<&str> = path.split('.').collect();
     let found = match parts[..] {
@@ -433,7 +436,7 @@ pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), 
     Ok((TableName { chain, instance, table: table.name.clone() }, table.clone()))
 }
 
-/// The rows of a request as changes.
+/// Converts the rows of a request to changes of the table.
 fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, String> {
     if let Some(filler) = table.filled.filter(|filler| *filler != Filler::Controller) {
         return Err(format!("`{}` is {}: rows are not given from outside", table.name, filler.clause()));

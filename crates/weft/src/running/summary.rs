@@ -55,6 +55,7 @@ impl<'a> Groups<'a> {
         Self { summary, types, now, groups }
     }
 
+    /// Adds a row to its group.
     pub(super) fn take(&mut self, row: &[Value]) -> Result<(), FoldError> {
         let key = self.summary.group.iter().map(|at| (row[*at].clone(), self.types[*at])).collect();
         let group = self.groups.entry(Key(key)).or_insert_with(|| Group::new(self.summary, row));
@@ -120,6 +121,7 @@ impl Default for Sum {
 }
 
 impl Sum {
+    /// Adds a row to an aggregate.
     fn take(&mut self, aggregate: &Aggregate, row: &[Value], now: Time) -> Result<(), FoldError> {
         match aggregate {
             Aggregate::Count | Aggregate::Any => self.n += 1,
@@ -132,6 +134,7 @@ impl Sum {
         Ok(())
     }
 
+    /// Adds a number to the sum; NULL does not count.
     fn add(&mut self, value: &Value, ty: Type) {
         match value {
             Value::Int(n) if ty.is_signed() => self.whole += i128::from(*n),
@@ -142,7 +145,8 @@ impl Sum {
         self.n += 1;
     }
 
-    /// Of equal rows the first stays.
+    /// Keeps `result` of the row if its `by` is less or greater than that of the kept row. Of equal rows the first
+    /// stays.
     fn note(
         &mut self,
         (result, by): (&Expr, &Expr),
@@ -159,6 +163,7 @@ impl Sum {
         Ok(())
     }
 
+    /// The aggregate's result. Fails if a sum does not fit its type.
     fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, StatementError> {
         match aggregate {
             Aggregate::Count | Aggregate::Any => Ok(Value::Int(self.n as i64)),
@@ -182,6 +187,7 @@ impl Sum {
     }
 }
 
+/// The diagnostic of a sum that does not fit its type.
 fn overflow(expr: &Expr, ty: Type) -> StatementError {
     let diagnostic =
         Diagnostic::error(code::OVER_LIMIT, format!("the sum of this is outside what {ty} holds"))

@@ -169,6 +169,7 @@ pub(super) fn rows(network: &Network, table: &str, status: &Status) -> Option<Ve
 }
 
 impl System {
+    /// The declaration of this system table, as if the program had it.
     fn table(&self) -> Table {
         let span = Span::new(FileId(0), 0, 0);
         let column = |(at, (name, ty)): (usize, &(&str, Type))| TableColumn {
@@ -213,6 +214,7 @@ fn links(status: &Status) -> impl Iterator<Item = &Link> {
     status.packets.iter().flat_map(|packets| &packets.links).chain(&status.links)
 }
 
+/// The row of a link in the table `links`.
 fn link(link: &Link) -> Vec<Value> {
     let dropped = link.dropped.values().sum();
     let mut row: Vec<Value> =
@@ -224,6 +226,7 @@ fn link(link: &Link) -> Vec<Value> {
     row
 }
 
+/// The rows of a link's partitions in the table `queues`.
 fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     link.partitions.iter().map(|of| {
         let mut row = place(link, of);
@@ -234,6 +237,7 @@ fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
+/// The rows of a link in the table `partition_lines`.
 fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     let of_line = |of: &QueuePartition, line: &PartitionVerdict| {
         let mut row = place(link, of);
@@ -257,6 +261,7 @@ fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
+/// The rows of a group's members.
 fn members(group: &Group) -> impl Iterator<Item = Vec<Value>> {
     group.members.iter().map(|of| {
         let counts = [of.sent, of.sent_bytes].map(int);
@@ -266,6 +271,7 @@ fn members(group: &Group) -> impl Iterator<Item = Vec<Value>> {
     })
 }
 
+/// The rows of the table of ports.
 fn ports(status: &Status) -> Vec<Vec<Value>> {
     let ports = status.packets.iter().flat_map(|packets| &packets.ports);
     let row = |port: &weft_api::Port| {
@@ -277,6 +283,7 @@ fn ports(status: &Status) -> Vec<Vec<Value>> {
     ports.map(row).collect()
 }
 
+/// The rows of the table of elements, of chains of calls and on ports.
 fn elements(status: &Status) -> Vec<Vec<Value>> {
     let row = |chain: &str, version: u64, of: &Element| {
         let mut row = vec![text(chain), int(version), text(&of.name)];

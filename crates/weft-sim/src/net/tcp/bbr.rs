@@ -50,6 +50,7 @@ pub(super) struct Bbr {
 }
 
 impl Bbr {
+    /// A controller in the state Startup, with this initial window in segments.
     pub(super) fn new(window: f64) -> Self {
         Self {
             state: State::Startup,
@@ -75,6 +76,7 @@ impl Bbr {
         Some((1e9 / rate.max(1.0)) as u64)
     }
 
+    /// Updates the model of the path, the state and the window after an acknowledgement.
     pub(super) fn progress(&mut self, progress: &Progress) {
         self.round += u32::from(progress.is_round);
         self.sample_rate(progress);
@@ -123,6 +125,7 @@ impl Bbr {
         }
     }
 
+    /// Moves to the next state if its condition holds. `is_stale`: the minimum RTT has not been measured for too long.
     fn step(&mut self, progress: &Progress, is_stale: bool) {
         let flight = f64::from(progress.in_flight);
         match self.state {

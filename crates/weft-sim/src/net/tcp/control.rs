@@ -61,6 +61,7 @@ pub(super) struct NewReno {
 pub(super) const COUNTED_MAX: u32 = 2;
 
 impl Control {
+    /// A controller of this algorithm with this initial window in segments.
     pub(super) fn new(algorithm: Algorithm, window: f64) -> Self {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno { window, threshold: WINDOW_MAX }),
@@ -86,7 +87,7 @@ impl Control {
         }
     }
 
-    /// Segments were acknowledged.
+    /// Updates the window after segments were acknowledged.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
             Self::NewReno(reno) => reno.progress(progress),
@@ -124,6 +125,7 @@ impl Control {
 }
 
 impl NewReno {
+    /// Grows the window after an acknowledgement, unless the sender recovers or did not use its window.
     fn progress(&mut self, progress: &Progress) {
         if progress.is_recovering || !progress.is_full {
             return;

@@ -27,6 +27,7 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
+    /// A controller with this initial window in segments.
     pub(super) fn new(window: f64) -> Self {
         Self {
             window,
@@ -43,6 +44,7 @@ impl Cubic {
         self.window
     }
 
+    /// Grows the window after an acknowledgement, unless the sender recovers or did not use its window.
     pub(super) fn progress(&mut self, progress: &Progress) {
         self.rtt_ns = match self.rtt_ns {
             0 => progress.rtt_ns,
@@ -76,6 +78,7 @@ impl Cubic {
         self.window = self.window.min(WINDOW_MAX);
     }
 
+    /// Reduces the window after a loss.
     pub(super) fn loss(&mut self) {
         self.epoch_ns = None;
         // Fast convergence, section 4.7: a flow that did not reach its last plateau releases bandwidth.
@@ -85,6 +88,7 @@ impl Cubic {
         self.window = self.threshold;
     }
 
+    /// Sets the window to one segment after a retransmission timeout; the first one also counts as a loss.
     pub(super) fn timeout(&mut self, is_first: bool) {
         if is_first {
             self.loss();

@@ -29,7 +29,7 @@ impl Receiver {
         self.received
     }
 
-    /// A segment arrives.
+    /// Receives a segment, in order or not.
     pub(in super::super) fn arrive(&mut self, seq: u32) {
         if seq == self.expected {
             self.expected += 1;

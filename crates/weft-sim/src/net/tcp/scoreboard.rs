@@ -32,6 +32,7 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
+    /// An empty scoreboard: nothing is sent.
     pub(super) fn new() -> Self {
         let room = vec![0; (ROOM_MIN / WORD) as usize];
         Self {
@@ -213,6 +214,8 @@ impl Scoreboard {
         self.guess_sacked(0);
     }
 
+    /// Marks segments of `[from, to)` as lost, except those that are acknowledged, resent or lost. Returns their
+    /// number.
     fn mark_lost(&mut self, from: u32, to: u32) -> u32 {
         let mut fresh = 0;
         self.words(from, to, |scoreboard, at, mask| {
@@ -243,6 +246,7 @@ impl Scoreboard {
         }
     }
 
+    /// Enlarges the ring of bits to `room` segments, and copies the words in use.
     fn grow(&mut self, room: u32) {
         let n = (room / WORD) as usize;
         for bits in [&mut self.sacked, &mut self.lost, &mut self.resent] {

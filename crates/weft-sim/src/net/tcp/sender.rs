@@ -136,6 +136,7 @@ impl Default for SenderSpec {
 }
 
 impl Sender {
+    /// A sender with nothing to send, in slow start.
     pub(in super::super) fn new(spec: SenderSpec) -> Self {
         Self {
             spec,
@@ -325,7 +326,7 @@ impl Sender {
         fresh
     }
 
-    /// The same without SACK: a duplicate reports one arrival.
+    /// Counts duplicate acknowledgements without SACK: a duplicate reports one arrival.
     fn count_duplicates(&mut self, ack: &Ack) -> u32 {
         let guessed = self.scoreboard.n_sacked();
         let row = self.scoreboard.acknowledge(ack.expected);

@@ -1,4 +1,4 @@
-//! Deficit round robin.
+//! Deficit round robin: flows send in turn, as many bytes as their deficit allows.
 
 use std::collections::VecDeque;
 
@@ -44,6 +44,7 @@ impl Drr {
         }
     }
 
+    /// Drops the last packet of the queue with the most bytes.
     fn drop_of_longest(&mut self) {
         let longest = (0..self.queues.len()).rev().max_by_key(|number| self.queues[*number].bytes);
         let Some(number) = longest else { return };

@@ -61,7 +61,7 @@ impl Pfabric {
         self.patient.set(number, patient);
     }
 
-    /// An item of this flow has left.
+    /// Updates the flow after one of its items has left.
     fn left(&mut self, number: usize, item: &Item) {
         self.backlog.remove(item);
         let flow = &self.flows[number];

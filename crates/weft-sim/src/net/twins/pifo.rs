@@ -40,6 +40,7 @@ impl Pifo {
 }
 
 impl Pifo {
+    /// Drops the packet with the highest rank.
     fn drop_last(&mut self) {
         let mut all = core::mem::take(&mut self.heap).into_vec();
         let last = (0..all.len()).min_by_key(|at| all[*at]);

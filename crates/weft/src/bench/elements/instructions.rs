@@ -47,7 +47,7 @@ pub(super) fn count_compiled(cases: &[&'static str]) -> Result<Vec<Row>, String>
     cases.iter().map(row).collect()
 }
 
-/// Instructions per message for each runner.
+/// Counts a case's instructions per message, for each runner.
 fn of_case(name: &str) -> Result<Vec<f64>, String> {
     thread::scope(|scope| {
         let started: Vec<_> =

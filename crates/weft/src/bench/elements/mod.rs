@@ -86,6 +86,7 @@ pub(super) fn count() -> Result<Vec<Row>, String> {
     instructions::count_compiled(&CASES.iter().map(|case| case.name).collect::<Vec<_>>())
 }
 
+/// Compares an element with its handwritten twin, then measures both: times and lines of code.
 fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
     let program = case.program()?;
     compare(case, &program)?;
@@ -130,6 +131,7 @@ fn interpreted(messages: &Messages, program: &ChainProgram) -> Result<Lane<Progr
     compiled(messages, program, &Interp)
 }
 
+/// Compiles the program by a backend to a runner for the messages.
 fn compiled(
     messages: &Messages,
     program: &ChainProgram,

@@ -135,6 +135,7 @@ pub(crate) fn run(quick: bool) -> Report {
     Report { bench: "plans", rows, notes, failures }
 }
 
+/// Measures a chain in its written order and in its planned order, and describes the plan in a line.
 fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
     let (network, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
     let written = lower(&network, 0, &LowerOptions { workers: 1 });

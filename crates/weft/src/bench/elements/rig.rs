@@ -1,4 +1,4 @@
-//! Messages in memory, and runners that process them: programs of a back end, or handwritten ones.
+//! Messages in memory, and runners that process them: programs of a backend, or handwritten ones.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub(super) enum Leg {
 impl Leg {
     const ALL: [Self; 3] = [Self::Request, Self::Response, Self::Close];
 
+    /// The event that this part of a call triggers.
     fn event(self) -> Event {
         match self {
             Self::Request => Event::OpenRequest,
@@ -195,6 +196,7 @@ impl ValueSource {
         self.rng.below(n as usize) as u64
     }
 
+    /// Draws a random value of this input; its bytes are appended to `bytes`.
     fn slot(&mut self, input: &Input, bytes: &mut Vec<u8>) -> Slot {
         let word = |a| Slot { a, b: 0 };
         match input.place {
@@ -264,7 +266,7 @@ impl<R: Runner> Lane<R> {
         self.counters.iter().map(without_clock).collect()
     }
 
-    /// Nanoseconds per message in one round.
+    /// Runs all messages once. Returns nanoseconds per message.
     #[inline(never)]
     pub(super) fn round(&mut self, messages: &Messages) -> f64 {
         let began = Instant::now();
@@ -315,6 +317,7 @@ impl<R: Runner> Lane<R> {
         }
     }
 
+    /// Runs the handlers of one part of a call on one message.
     #[inline(always)]
     fn pass(&mut self, leg: Leg, messages: &Messages, message: usize, opened: usize) {
         let columns = if leg == Leg::Request { &messages.request } else { &messages.response };
@@ -373,6 +376,7 @@ pub(super) struct PassRecord {
 }
 
 impl PassRecord {
+    /// Copies what a pass did, so that two runs can be compared.
     fn of(leg: Leg, out: &mut Outcome) -> Self {
         out.materialize();
         let has_text = matches!(out.verdict, Verdict::Abort(_) | Verdict::Redirect);
@@ -396,6 +400,7 @@ impl PassRecord {
     }
 }
 
+/// Converts a cell of the outcome to a value.
 fn value(out: &Outcome, cell: Cell) -> Value {
     match cell {
         Cell::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! The client: a closed loop with a number of calls in flight.
+//! `weft bench-client`: a gRPC client in a closed loop with a number of calls in flight.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -144,6 +144,7 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
 /// A connection and its calls.
 type Client = (Wire, Flights);
 
+/// Opens the connections, at most one per call in flight.
 fn connect(args: &ClientArgs, poll: &Poll, start: Instant) -> io::Result<Vec<Client>> {
     let connections = args.connections.min(args.in_flight);
     let mut clients = Vec::new();
@@ -200,6 +201,7 @@ struct CallCounts {
 }
 
 impl Calls {
+    /// The client's calls and counts at the start: one request for each user, nothing counted.
     fn new(start: Instant) -> Self {
         let request = |n| {
             let user = format!("u{n}");
@@ -233,6 +235,7 @@ impl Calls {
         Ok(())
     }
 
+    /// Counts an ended call: its status, its latency, and whether its answer was wrong or incomplete.
     fn end(&mut self, flight: &Flight, status: Option<Status>) {
         let whole = self.requests[flight.user as usize].1.len() as u32;
         let is_complete = status != Some(Status::Ok) || flight.echoed == whole;
@@ -242,6 +245,7 @@ impl Calls {
         self.counts.latency.record(since(self.start) - flight.sent);
     }
 
+    /// The results as JSON, for `seconds` of measured time.
     fn result(&self, seconds: f64) -> Value {
         let CallCounts { latency, statuses, wrong } = &self.counts;
         let us = |time: Interval| time.0 as f64 / 1e3;
@@ -304,6 +308,7 @@ impl Handler for EventContext<'_> {
 }
 
 impl EventContext<'_> {
+    /// Compares a part of an answer with the bytes that were sent.
     fn compare(&mut self, stream: StreamId, data: &[u8]) {
         let Some(flight) = self.flights.open.get_mut(&stream) else { return };
         let sent = &self.calls.requests[flight.user as usize].1;

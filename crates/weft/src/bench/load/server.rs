@@ -1,4 +1,4 @@
-//! The echo server.
+//! `weft bench-server`: a gRPC server that echoes each request.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -31,7 +31,7 @@ pub(crate) struct ServerArgs {
     /// The address to listen on; port 0 takes a free one. The address is printed once it listens.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// End when standard input does, so that the server cannot outlive who started it.
+    /// Exit when standard input closes, so that the server does not outlive its parent process.
     #[arg(long)]
     end_with_stdin: bool,
 }
@@ -62,11 +62,11 @@ pub(crate) fn run(args: &ServerArgs) -> io::Result<()> {
         for event in &events {
             match event.token() {
                 LISTENER => server.accept()?,
-                Token(index) => server.ready(index, event.is_readable()),
+                Token(index) => server.serve(index, event.is_readable()),
             }
         }
         if events.is_empty() {
-            server.tick();
+            server.handle_timeouts();
         }
     }
 }
@@ -80,6 +80,7 @@ struct Server {
 }
 
 impl Server {
+    /// Accepts all waiting connections.
     fn accept(&mut self) -> io::Result<()> {
         loop {
             let socket = match self.listener.accept() {
@@ -103,8 +104,8 @@ impl Server {
         }
     }
 
-    /// Serves a ready connection. Closes it if it fails; the others go on.
-    fn ready(&mut self, index: usize, is_readable: bool) {
+    /// Reads and writes a ready connection. Closes it if it fails; the others go on.
+    fn serve(&mut self, index: usize, is_readable: bool) {
         let now = since(self.start);
         let Some((wire, echo)) = self.wires.get_mut(&index) else { return };
         let goes_on = !is_readable || wire.read(now, echo).unwrap_or(false);
@@ -113,7 +114,8 @@ impl Server {
         }
     }
 
-    fn tick(&mut self) {
+    /// Handles the timers of all connections, and removes closed and failed ones.
+    fn handle_timeouts(&mut self) {
         let now = since(self.start);
         self.wires.retain(|_, (wire, echo)| {
             let lives = wire.handle_timeout(now, echo).is_ok();
@@ -141,6 +143,7 @@ impl Default for Echo {
 }
 
 impl Echo {
+    /// Sends the response: headers, the request's bytes, trailers.
     fn answer(&self, http2: &mut Connection, stream: StreamId, earlier: &[u8], body: &[u8]) {
         // If the client has reset the stream meanwhile, no answer is needed.
         let _ = http2
@@ -174,6 +177,7 @@ impl Handler for Echo {
     }
 }
 
+/// Builds a header block from names and values.
 pub(super) fn headers(fields: &[(&str, &str)]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::new();
     for (name, value) in fields {

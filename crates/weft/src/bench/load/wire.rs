@@ -1,4 +1,4 @@
-//! A socket that speaks HTTP/2.
+//! A non-blocking socket with an HTTP/2 connection, for the client and the server of benchmarks.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -89,6 +89,7 @@ impl Wire {
         Ok(())
     }
 
+    /// Parses the received bytes and gives each event to the handler.
     fn handle_input(&mut self, now: Time, handler: &mut impl Handler) -> io::Result<()> {
         let mut at = 0;
         loop {

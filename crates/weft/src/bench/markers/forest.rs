@@ -94,6 +94,7 @@ impl Forest {
         ranked
     }
 
+    /// Classifies a sample by a majority of the trees.
     fn class(&self, samples: &Samples, at: usize) -> u8 {
         let mut votes = vec![0; self.n_classes];
         for nodes in &self.trees {

@@ -129,6 +129,7 @@ fn mean(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>() / shares.len().max(1) as f64
 }
 
+/// The rows of a detector: its accuracy with raw lengths, and with markers of each size.
 fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     let percent = |shares: &[f64]| shares.iter().map(|share| 100.0 * share).collect::<Vec<f64>>();
     let raw = percent(&measured.raw);
@@ -144,7 +145,7 @@ fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     [of("raw", &measured.raw)].into_iter().chain(markers).collect()
 }
 
-/// A class in a sentence.
+/// Describes a class in a sentence.
 fn described(class: &Class) -> String {
     let Class { label, flows, left_out, short, others } = class;
     let rest = [
@@ -194,6 +195,7 @@ fn verdict(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Qu
     )
 }
 
+/// The three detectors, each with `n` generated flows.
 fn detectors(n: usize) -> [Detector; 3] {
     let rng = Rng::from_seed;
     [
@@ -238,6 +240,8 @@ impl Measured {
     }
 }
 
+/// Measures a detector by cross-validation: the accuracy with all features, and with the best few that fit each marker
+/// size.
 fn measure(detector: &Detector, n_trees: usize) -> Measured {
     let levels: Vec<(Quantisation, Samples)> =
         quantisations(detector).into_iter().map(|level| (level, samples(detector, level))).collect();
@@ -286,7 +290,7 @@ fn in_part(flow: u32, number: u64, parts: usize) -> usize {
     (weft_core::hash::mix(number, u64::from(flow)) % parts as u64) as usize
 }
 
-/// The quantisations to search.
+/// Lists the quantisations to search for a detector.
 fn quantisations(detector: &Detector) -> Vec<Quantisation> {
     let gaps = if detector.with_gaps { vec![0, 3, 5] } else { vec![0] };
     let of_lengths = move |lengths| gaps.clone().into_iter().map(move |gaps| Quantisation { lengths, gaps });

@@ -1,4 +1,4 @@
-//! Labelled flows, generated from a seed.
+//! Generates labelled flows from a seed, for the markers benchmark.
 //!
 //! The generated traffic has the features by which such traffic is recognised, and noise that hides a part of them. It
 //! is no capture: accuracies show how much a marker loses against all the data, and not how good a detector is on a
@@ -162,6 +162,7 @@ fn object(rng: &mut Rng) -> u32 {
     (300.0 + 2500.0 * waits(rng) * waits(rng) * 2.0) as u32
 }
 
+/// Generates the packets of a visit: a request and the padded parts of its answer for most of the objects.
 fn visit(objects: &[u32], rng: &mut Rng) -> Vec<Packet> {
     let mut packets = Vec::new();
     let padded = |bytes: u32| (52 + bytes.next_multiple_of(16) + 36).min(1500) as u16;

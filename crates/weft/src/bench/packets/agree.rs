@@ -1,4 +1,4 @@
-//! Compares both back ends on random traffic: VLAN stacks, options, fragments, tunnels, and long flows.
+//! Compares both backends on random traffic: VLAN stacks, options, fragments, tunnels, and long flows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -157,6 +157,7 @@ struct Observed {
     tables: Vec<String>,
 }
 
+/// Compiles a program with these stages on the given ports, with the imports that they need.
 fn network(on: &str, stages: &str) -> (Network, SourceMap) {
     let names: BTreeSet<&str> = stages
         .split([';', '>'])
@@ -262,6 +263,7 @@ fn as_fragments(
     Some(parts)
 }
 
+/// Replaces addresses and ports by few values, so that packets share flows and meet rows of tables.
 fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     for (id, value) in &mut header.values {
         let field = protocol.fields[usize::from(id.0)].name.as_str();
@@ -283,6 +285,7 @@ fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     }
 }
 
+/// Runs the traffic through the program on a backend. Returns what the comparison needs.
 fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffic: &Traffic) -> Observed {
     let mut now = Time(1_000_000_000);
     let plan = Arc::new(plan(backend, network, sources));
@@ -318,7 +321,7 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
     Observed { left, rows, stats, tables: tables(&plan, now) }
 }
 
-/// A frame with these bytes, sometimes with little headroom.
+/// Makes a frame with these bytes from the pool, sometimes with little headroom.
 fn take(nth: usize, bytes: &[u8], pool: &mut Pool) -> Frame {
     let grown = if nth.is_multiple_of(5) { bytes.len().min(100) } else { 0 };
     let mut frame = pool.take_filled(&bytes[grown..]).expect("there are enough");
@@ -328,7 +331,7 @@ fn take(nth: usize, bytes: &[u8], pool: &mut Pool) -> Frame {
     frame
 }
 
-/// All rows of all tables.
+/// Prints all rows of all tables, for the comparison.
 fn tables(plan: &PacketPlan, now: Time) -> Vec<String> {
     let mut all = Vec::new();
     for table in plan.chains.iter().flat_map(|chain| chain.state.for_worker(0).tables.clone()) {

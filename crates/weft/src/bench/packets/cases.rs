@@ -243,6 +243,7 @@ impl Case {
         Ok(Arc::new(plan))
     }
 
+    /// Compiles the case's program, with the imports that it needs.
     fn network(&self) -> Result<(Network, SourceMap), String> {
         let imports: String =
             LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
@@ -355,7 +356,7 @@ fn admit_flows(lowered: &mut [Lowered], flows: impl Fn() -> Vec<Flow>) {
     }
 }
 
-/// A prefix as a `CIDR`; NULL for all addresses.
+/// Converts a prefix to a `CIDR` value; NULL if it matches all addresses.
 fn network_of(pattern: Pattern) -> Value {
     let (value, len) = match pattern {
         Pattern::Prefix { value, len } => (value, len),
@@ -380,6 +381,7 @@ pub(super) fn rule_row(rule: &Rule) -> Vec<Value> {
     first.into_iter().chain(ports).chain([Value::Bool(true)]).collect()
 }
 
+/// Converts a generated rule to a row of the router's table of routes.
 pub(super) fn route_row(route: &Rule) -> Vec<Value> {
     let (net, bits) = match network_of(route.patterns[0]) {
         Value::Null => (Value::Bytes(vec![0; 5]), 0),

@@ -85,6 +85,7 @@ pub(in crate::bench) fn run(quick: bool) -> Report {
     Report { bench: "rules", rows, notes, failures }
 }
 
+/// Measures changes of one table of a case while it forwards packets.
 fn of_case(case: &Case, table: &str, rounds: usize) -> Result<Vec<Row>, String> {
     let ready = case.ready()?;
     let mut rows: Vec<Vec<Value>> = match table {
@@ -147,6 +148,8 @@ fn thread_cpu_ns() -> Result<f64, String> {
 }
 
 impl Changer<'_> {
+    /// Measures a table in each round: the forwarder before, during and after changes, and the time and rate of
+    /// changes.
     fn figures(&self, case: &Case, rows: &[Vec<Value>], rounds: usize) -> Result<Vec<Row>, String> {
         let (mut before, mut during, mut after, mut anew) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut visible, mut rate, mut built) = (Vec::new(), Vec::new(), Vec::new());
@@ -199,7 +202,7 @@ impl Changer<'_> {
         ])
     }
 
-    /// Nanoseconds per packet while `what` runs.
+    /// Measures the forwarder's nanoseconds per packet while `what` runs.
     fn figure_of(&self, what: impl FnOnce()) -> Result<f64, String> {
         let figure = || {
             let (to, from) = channel();
@@ -239,7 +242,7 @@ impl Changer<'_> {
         took
     }
 
-    /// Milliseconds to insert all rows into the emptied table.
+    /// Empties the table and inserts all rows. Returns the milliseconds of the insertion.
     fn load(&self, rows: &[Vec<Value>]) -> f64 {
         for rows in rows.chunks(LOADED) {
             self.change(rows.iter().map(|row| Change::Remove(row[..1].to_vec())).collect());
@@ -259,6 +262,7 @@ impl Changer<'_> {
         self.publish(&mut store, pending, began)
     }
 
+    /// Sends a change to the forwarder, waits until it is applied, and settles it. Returns the time until then.
     fn publish(&self, store: &mut StateStore, pending: PendingChange, began: Instant) -> Duration {
         let swap = Arc::clone(&pending.swap);
         self.send_and_wait(|done| Mail::ApplySwap(swap, done));
@@ -267,6 +271,7 @@ impl Changer<'_> {
         seen
     }
 
+    /// Sends a mail to the forwarder and waits for its acknowledgement.
     fn send_and_wait(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
         let (done, acknowledged) = channel();
         // If the forwarder is gone, the next figure reports it.
@@ -287,7 +292,8 @@ impl Changer<'_> {
         took
     }
 
-    /// The duration; None if there is nothing to rebuild.
+    /// Rebuilds the search structure of the table with the most changes since its last. Returns the duration; None if
+    /// there is nothing to rebuild.
     fn rebuild_once(&self) -> Option<Duration> {
         let began = Instant::now();
         let store = lock(self.store);

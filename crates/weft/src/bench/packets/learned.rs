@@ -77,7 +77,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
     Ok(vec![row("visible p50", quantile(0.5)), row("visible p99", quantile(0.99))])
 }
 
-/// Inserts rows as a node does.
+/// Inserts the rows that the chain sends, as a node does.
 fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow>, mail: &Sender<Mail>) {
     learn_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");

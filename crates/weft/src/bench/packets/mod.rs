@@ -98,6 +98,7 @@ fn named(name: &str) -> Option<&'static Case> {
     CASES.iter().chain(COUNTED).find(|case| case.name == name)
 }
 
+/// Measures a case at each frame size, and the cost of input and output alone.
 fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
     let mut io = Rig::new(named(IO).expect("it is a case"))?;
     let mut beside = case.beside.and_then(named).map(Rig::new).transpose()?;
@@ -138,7 +139,7 @@ fn latencies(case: &Case, rig: &mut Rig, rounds: usize) -> Vec<Row> {
     LATENCIES.into_iter().flat_map(of).collect()
 }
 
-/// Instructions per packet.
+/// Counts instructions per packet of these cases.
 fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
     can_count()?;
     let mut rows = Vec::new();

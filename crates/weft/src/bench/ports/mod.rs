@@ -112,6 +112,7 @@ struct Run {
     round_trip_us: f64,
 }
 
+/// Measures round trips, a TCP transfer and a flood of small packets.
 fn measure(world: &World, effort: &Effort) -> Result<Run, String> {
     Ok(Run {
         round_trip_us: ping(world, effort.pings)?,
@@ -120,6 +121,7 @@ fn measure(world: &World, effort: &Effort) -> Result<Run, String> {
     })
 }
 
+/// The rows of a case, compared with the runs over the bare wire.
 fn rows_of(case: &Case, runs: &[Run], wire: &[Run]) -> Vec<Row> {
     type Figure = (&'static str, &'static str, fn(&Run) -> Option<f64>);
     const FIGURES: [Figure; 5] = [

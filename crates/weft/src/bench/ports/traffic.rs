@@ -1,4 +1,4 @@
-//! Traffic from one end to the other, and its cost.
+//! Sends traffic from one end to the other, and measures its rate and cost.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -97,7 +97,7 @@ pub(super) fn transfer(world: &World, time: Duration) -> Result<f64, String> {
     })
 }
 
-/// Reads a connection to its end.
+/// Accepts a connection and reads it to its end. Returns Gbit/s.
 fn receive(listener: &TcpListener) -> io::Result<f64> {
     let (mut stream, _) = listener.accept()?;
     stream.set_read_timeout(Some(WAIT))?;
@@ -221,6 +221,7 @@ fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
     Ok(socket)
 }
 
+/// Runs `work` in the network namespace of an end.
 fn run_in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Result<R, String> {
     let named = |error: io::Error| OpenError {
         name: end.device.to_owned(),

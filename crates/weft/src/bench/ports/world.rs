@@ -1,4 +1,4 @@
-//! Two namespaces, and the middle between them.
+//! Sets up the network of the ports benchmark: two namespaces, and what connects them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -129,7 +129,7 @@ impl World {
         Ok(world)
     }
 
-    /// The node's program.
+    /// Writes the node's program for a case.
     fn program(&self, case: &Case, stages: &str, machine: Option<&Namespace>) -> String {
         let simple = include_str!("../packets/simple.weft");
         let mut text = format!("IMPORT 'library/protocols/all.weft';\n{simple}\n");

@@ -199,6 +199,7 @@ fn codel_late(node: &mut RecordWords, packet: &mut PacketWords, event: &EventWor
     mark_or_drop(packet)
 }
 
+/// Marks a packet that supports ECN, drops any other. Returns the word of the verdict.
 fn mark_or_drop(packet: &mut PacketWords) -> u64 {
     if packet[ECN] == 0 {
         return Verdict::Drop.word(0);

@@ -53,6 +53,7 @@ impl Logging {
         Some(())
     }
 
+    /// Appends an input's text to the cells of the outcome, or NULL if the input is absent.
     #[inline(always)]
     fn optional(cx: &mut Cx<'_>, input: usize) -> Option<()> {
         if cx.present.contains(input) {

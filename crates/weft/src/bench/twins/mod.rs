@@ -278,7 +278,7 @@ impl Watch {
         Self { began: cx.trace.map_or(0, |clock| clock()) }
     }
 
-    /// The result of `handler`, timed as element `at`.
+    /// Runs `handler`, timed as element `at`, and returns its result.
     #[inline(always)]
     fn stop(
         &mut self,

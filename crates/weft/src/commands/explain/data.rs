@@ -1,4 +1,4 @@
-//! The reports as JSON.
+//! `weft explain --json`: the reports of chains as JSON.
 
 use super::report::{
     Chain, ClashReport, Columns, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport,
@@ -15,6 +15,7 @@ pub(super) fn of(chains: &[Chain], queues: Value) -> Value {
     json!({ "chains": chains.iter().map(chain).collect::<Vec<_>>(), "queues": queues })
 }
 
+/// A chain's report as JSON.
 fn chain(chain: &Chain) -> Value {
     json!({
         "chain": chain.name,
@@ -47,6 +48,7 @@ fn columns(columns: &Columns) -> Value {
     json!({ "names": columns.names, "fields": n, "fields_of_message": of })
 }
 
+/// The possible parallel execution as JSON.
 fn parallel(parallel: &Parallel) -> Value {
     let pairs = parallel.pairs.iter().map(|pair| {
         let how = pair.verdict.as_ref();
@@ -77,6 +79,7 @@ pub(super) fn copied(copied: Copied) -> &'static str {
     }
 }
 
+/// A header layout as JSON.
 fn header(header: &HeaderReport) -> Value {
     let fields = header
         .fields
@@ -85,6 +88,7 @@ fn header(header: &HeaderReport) -> Value {
     json!({ "before": header.before, "bytes": header.bytes, "fields": fields.collect::<Vec<_>>() })
 }
 
+/// The planned order and its costs as JSON.
 fn plan(plan: &PlanReport) -> Value {
     let figures = plan.figures.iter().map(|(name, figures)| {
         json!({
@@ -128,6 +132,7 @@ pub(super) fn by(by: LicensedBy) -> &'static str {
     }
 }
 
+/// A filter and its policies as JSON.
 fn filter(filter: &Filter) -> Value {
     let policies = filter.policies.iter().map(|(name, text)| json!({ "policy": name, "text": text }));
     json!({
@@ -141,6 +146,7 @@ fn filter(filter: &Filter) -> Value {
     })
 }
 
+/// An element and its handlers as JSON.
 fn element(element: &Element) -> Value {
     json!({
         "name": element.name,
@@ -159,6 +165,7 @@ fn element(element: &Element) -> Value {
     })
 }
 
+/// A handler, its cost and its effects as JSON.
 fn handler(handler: &Handler) -> Value {
     let effects = handler.effects.iter().map(|effect| {
         let lines: Vec<u32> = effect.lines.iter().copied().filter(|line| *line > 0).collect();
@@ -172,6 +179,7 @@ fn handler(handler: &Handler) -> Value {
     })
 }
 
+/// A pair of elements as JSON: whether it may be swapped, and the conflicts.
 fn pair(pair: &Pair) -> Value {
     json!({
         "first": pair.first,
@@ -183,6 +191,7 @@ fn pair(pair: &Pair) -> Value {
     })
 }
 
+/// A conflict of two elements as JSON, with the program lines that cause it.
 fn clash(report: &ClashReport) -> Value {
     let places = report.places.iter().map(|place| {
         json!({ "element": place.element, "file": place.file, "line": place.line, "text": place.text })
@@ -199,6 +208,7 @@ fn clash(report: &ClashReport) -> Value {
     })
 }
 
+/// The search structure of a table's rules as JSON.
 fn matched(built: &Description) -> Value {
     json!({
         "kind": built.kind.to_string(),
@@ -210,6 +220,7 @@ fn matched(built: &Description) -> Value {
     })
 }
 
+/// A table, its limits and its sharding as JSON.
 fn table(table: &TableReport) -> Value {
     json!({
         "name": table.name,

@@ -1,4 +1,4 @@
-//! Describes effects in words.
+//! Describes the effects of handlers in words, for `weft explain`.
 
 use super::report::Effect;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ impl EffectNames<'_> {
         &self.program.tables[usize::from(id.0)].spec
     }
 
-    /// The names of inputs, then of state.
+    /// The names of the inputs, then of the state, that a handler reads, with the source lines.
     fn reads(&self, effects: &Effects) -> (Vec<String>, SourceLines) {
         let mut names: Vec<String> = Vec::new();
         for name in effects.reads.keys().map(|id| self.input(*id)) {
@@ -99,6 +99,7 @@ impl EffectNames<'_> {
         column.map_or_else(String::new, |column| column.name.clone())
     }
 
+    /// The fields that a handler writes, each with how certainly it does.
     fn writes(&self, effects: &Effects) -> Vec<String> {
         let describe = |(id, write): (&InputId, &weft_opt::effects::Write)| {
             let how = match (write.blind, write.always) {
@@ -111,6 +112,7 @@ impl EffectNames<'_> {
         effects.writes.iter().map(describe).collect()
     }
 
+    /// The tables that a handler reads, each with the key.
     fn looks(&self, effects: &Effects) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for look in &effects.table_reads {
@@ -156,6 +158,7 @@ impl EffectNames<'_> {
         (tables.chain(others).collect(), lines)
     }
 
+    /// The targets of the sinks that a handler writes to.
     fn sinks(&self, effects: &Effects) -> Vec<String> {
         let describe = |id: &weft_ir::ir::SinkId| {
             let sink = &self.program.sinks[usize::from(id.0)];

@@ -1,4 +1,4 @@
-//! Describes filters in words.
+//! Describes the policies of filters in words, for `weft explain`.
 
 use crate::commands::{count, grouped};
 use std::fmt::Write as _;
@@ -32,6 +32,7 @@ pub(super) fn policies(policies: &Policies, keys: &[String]) -> Vec<(&'static st
     rows
 }
 
+/// Describes the delivery guarantee in a sentence.
 fn reliability<'k>(once: &Reliability, key: &dyn Fn(KeyId) -> &'k str) -> String {
     match once {
         Reliability::AtMostOnce => "a call is sent at most once".to_owned(),
@@ -44,6 +45,7 @@ fn reliability<'k>(once: &Reliability, key: &dyn Fn(KeyId) -> &'k str) -> String
     }
 }
 
+/// Describes the rate limit in a sentence.
 fn rate<'k>(rate: &Rate, key: &dyn Fn(KeyId) -> &'k str) -> String {
     let mut text = format!("{} calls a second", rate.per_second);
     match rate.burst {
@@ -64,6 +66,7 @@ fn no_longer_than(wait: Interval) -> String {
     if wait == INTERVAL_MAX { String::new() } else { format!(", for {wait} at most") }
 }
 
+/// Describes the circuit breaker in a sentence.
 fn circuit(circuit: &Circuit) -> String {
     let mut when = Vec::new();
     if let Some(n) = circuit.errors_max {
@@ -95,6 +98,7 @@ fn circuit(circuit: &Circuit) -> String {
     text
 }
 
+/// Describes the adaptive limit of calls in flight in a sentence.
 fn congestion(congestion: &Congestion) -> String {
     let Congestion { start, min, max, .. } = congestion;
     let law = match congestion.law {
@@ -112,6 +116,7 @@ fn congestion(congestion: &Congestion) -> String {
     format!("{start} under way to begin with, {min} to {max}; {law}")
 }
 
+/// Describes the timeouts; None if there are none.
 fn timeouts(timeouts: &Timeouts) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(timeouts.total.map(|d| format!("{d} in all")));
@@ -123,6 +128,7 @@ fn timeouts(timeouts: &Timeouts) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// Describes the retry policy in a sentence.
 fn retry(retry: &Retry) -> String {
     let backoff = &retry.backoff;
     let wait = match backoff.first == backoff.max {
@@ -141,6 +147,7 @@ fn retry(retry: &Retry) -> String {
     )
 }
 
+/// Describes the hedging policy in a sentence.
 fn hedge(hedge: &Hedge) -> String {
     let losing = match hedge.not_final.is_empty() {
         true => String::new(),
@@ -154,6 +161,7 @@ fn hedge(hedge: &Hedge) -> String {
     )
 }
 
+/// The end of a sentence that gives the budget of extra calls; empty without one.
 fn budget(budget: Option<Budget>) -> String {
     match budget {
         None => String::new(),
@@ -164,6 +172,7 @@ fn budget(budget: Option<Budget>) -> String {
     }
 }
 
+/// Describes the ejection of failing endpoints in a sentence.
 fn outlier(outlier: &Outlier) -> String {
     format!(
         "an endpoint is left out for {} after {} errors in a row, {} % of them at most; counts {}",

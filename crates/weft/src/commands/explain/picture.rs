@@ -28,6 +28,7 @@ struct Layout<'c> {
 }
 
 impl<'c> Layout<'c> {
+    /// Arranges the stages in columns, and omits constraints that follow from others.
     fn of(chain: &'c Chain) -> Self {
         let order: Vec<&str> = chain.plan.order.iter().map(String::as_str).collect();
         let at = |name: &str| order.iter().position(|known| *known == name).unwrap_or(0);
@@ -102,7 +103,7 @@ fn rules(pair: &Pair) -> String {
     rules.join(" ")
 }
 
-/// All chains, one below the other.
+/// Draws all chains as SVG, one below the other.
 pub(super) fn svg(chains: &[Chain]) -> String {
     let layouts: Vec<Layout<'_>> = chains.iter().map(Layout::of).collect();
     let width = layouts.iter().map(|layout| layout.size().0).max().unwrap_or(0);
@@ -119,6 +120,7 @@ pub(super) fn svg(chains: &[Chain]) -> String {
     out
 }
 
+/// Draws the chain's title, stages and constraints.
 fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
     let title = format!(
         "{}: {} -> {}, level {}, {:.0} ns/msg",
@@ -163,7 +165,7 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
     }
 }
 
-/// All chains, as a graph for Graphviz.
+/// Writes all chains as a graph for Graphviz.
 pub(super) fn dot(chains: &[Chain]) -> String {
     let mut out = "digraph weft {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
     for chain in chains {

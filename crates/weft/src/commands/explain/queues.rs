@@ -40,6 +40,7 @@ impl LinkInfo {
         Self::Calls { name: link.name.clone(), of, is_listener, concurrency: link.concurrency, per_s }
     }
 
+    /// The link's line above its queue.
     fn text(&self) -> String {
         match self {
             Self::Packets { name, port, ingress, bits_per_s } => {
@@ -57,6 +58,7 @@ impl LinkInfo {
         }
     }
 
+    /// The link as JSON.
     fn data(&self) -> Value {
         match self {
             Self::Packets { name, port, ingress, bits_per_s } => {
@@ -95,7 +97,7 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
             for (moment, handler) in level.handlers.iter() {
                 let of = if program.levels.len() > 1 { level.name.clone() } else { String::new() };
                 let cost = grouped(handler.cost().into());
-                table.row(vec![program.name.clone(), of, name(level, moment), cost]);
+                table.row(vec![program.name.clone(), of, handler_name(level, moment), cost]);
             }
         }
         let all = grouped(program.cost().into());
@@ -111,10 +113,11 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
 /// Queues with their links, as text.
 pub(super) fn text(explained: &[ExplainedQueue]) -> String {
     let link = |link: &Option<LinkInfo>| link.as_ref().map(LinkInfo::text).unwrap_or_default();
-    let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &one(program));
+    let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &queue_text(program));
     all.collect::<Vec<_>>().join("\n")
 }
 
+/// A queue as JSON: operations, memory, fields and levels.
 fn program(program: &QueueProgram) -> Value {
     json!({
         "queue": program.name,
@@ -126,11 +129,11 @@ fn program(program: &QueueProgram) -> Value {
     })
 }
 
+/// A level of a queue as JSON.
 fn level(level: &Level) -> Value {
-    let handlers = level
-        .handlers
-        .iter()
-        .map(|(moment, handler)| json!({ "handler": name(level, moment), "operations": handler.cost() }));
+    let handlers = level.handlers.iter().map(
+        |(moment, handler)| json!({ "handler": handler_name(level, moment), "operations": handler.cost() }),
+    );
     json!({
         "name": level.name,
         "partitions": level.partitions.n(),
@@ -140,7 +143,8 @@ fn level(level: &Level) -> Value {
     })
 }
 
-fn one(program: &QueueProgram) -> String {
+/// A queue as text: cost, memory, and each level with its handlers.
+fn queue_text(program: &QueueProgram) -> String {
     let mut text = format!("queue {}\n", program.name);
     let (packets, bytes) = (program.packets_max(), program.memory_bytes());
     let _ = writeln!(
@@ -158,8 +162,11 @@ fn one(program: &QueueProgram) -> String {
         let _ = writeln!(text, "  {below}{}: {}", level.name, partitions(level));
         let _ = writeln!(text, "    order     {}", order(level));
         let _ = writeln!(text, "    limit     {}", limit(&level.limit));
-        let handlers: Vec<_> =
-            level.handlers.iter().map(|(moment, handler)| (name(level, moment), handler.cost())).collect();
+        let handlers: Vec<_> = level
+            .handlers
+            .iter()
+            .map(|(moment, handler)| (handler_name(level, moment), handler.cost()))
+            .collect();
         let width = handlers.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(22);
         for (name, cost) in handlers {
             let _ = writeln!(text, "    {name:<width$}{cost:>4} operations");
@@ -168,6 +175,7 @@ fn one(program: &QueueProgram) -> String {
     text
 }
 
+/// Describes the partitions of a level and their size.
 fn partitions(level: &Level) -> String {
     let words = usize::from(word::PARTITION_VARS) + level.partition_vars.len();
     match level.partitions {
@@ -180,6 +188,7 @@ fn partitions(level: &Level) -> String {
     }
 }
 
+/// Describes the order in which a level serves its partitions or packets.
 fn order(level: &Level) -> String {
     let order = |bits: Option<u8>| match bits {
         Some(0) => "as they came".to_owned(),
@@ -195,6 +204,7 @@ fn order(level: &Level) -> String {
     }
 }
 
+/// Describes the limit of a level, and which packet is dropped on overflow.
 fn limit(limit: &Limit) -> String {
     if limit.packets == Some(PACKETS_MAX) && limit.bytes.is_none() {
         return "as many as there may be".to_owned();
@@ -216,8 +226,8 @@ fn limit(limit: &Limit) -> String {
     format!("{}; {goes}", bounds.join(" and "))
 }
 
-/// A handler's name in the language.
-fn name(level: &Level, moment: Moment) -> String {
+/// The construct of the language that a handler implements, such as `ON ENQUEUE`; for ON EVERY with its interval.
+fn handler_name(level: &Level, moment: Moment) -> String {
     match moment {
         Moment::Key => "PARTITION BY".to_owned(),
         Moment::PacketRank => "rank of a packet".to_owned(),
@@ -234,6 +244,7 @@ fn name(level: &Level, moment: Moment) -> String {
     }
 }
 
+/// Formats bytes in B, KB or MB of powers of 1,024.
 fn kib(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),

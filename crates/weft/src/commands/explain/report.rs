@@ -1,4 +1,4 @@
-//! The report of a chain, independent of its output format.
+//! Collects what `weft explain` reports of a chain, independent of its output format.
 
 use super::effect_names::{EffectNames, sharding};
 use super::filters;
@@ -37,11 +37,11 @@ pub(super) struct Chain {
     /// All pairs of elements.
     pub(super) pairs: Vec<Pair>,
     pub(super) tables: Vec<TableReport>,
-    /// Fields, headers and facts that are read or written, by direction.
+    /// Fields, headers and metadata that are read or written, by direction.
     pub(super) request: Columns,
     pub(super) response: Columns,
     pub(super) parallel: Parallel,
-    /// The header at each cut of the order that runs.
+    /// The header layout between adjacent elements of the planned order.
     pub(super) headers: Vec<HeaderReport>,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct OverlapReport {
     pub(super) verdict: Result<ParallelStep, String>,
 }
 
-/// The header at a cut.
+/// The header layout in front of one element of the planned order, or behind the last.
 pub(super) struct HeaderReport {
-    /// The element after the cut; None after the last one.
+    /// The element behind this header; None behind the last one.
     pub(super) before: Option<String>,
     /// Names, bytes, and whether a text of variable length is added.
     pub(super) fields: Vec<(String, u64, bool)>,
@@ -300,6 +300,7 @@ impl ReportBuilder<'_> {
         stages.chain(filters(order.len())).collect()
     }
 
+    /// A branch of steered frames: its edge, and the stages after it.
     fn branch(&self, branch: &hir::Branch) -> (String, Vec<String>) {
         let instance = |at: usize| &self.chain.instances[at];
         let from = instance(branch.from);
@@ -313,6 +314,7 @@ impl ReportBuilder<'_> {
         self.chain.keys_of(at).is_none()
     }
 
+    /// The report of a filter: its policies, and the handler that computes its keys.
     fn filter(&self, filter: &hir::FilterInstance, effects: &ChainEffects) -> Filter {
         let written: Vec<usize> = (0..self.program.elements.len()).collect();
         let all = self.names(&written);
@@ -343,6 +345,8 @@ impl ReportBuilder<'_> {
         stmts.map(|stmt| key(text(stmt.span))).collect()
     }
 
+    /// The report of the planned order: costs, permitted exceptions to rules, fields set in vain, and a better order
+    /// that is not taken.
     fn plan(&self, ordered: &PlannedChain) -> PlanReport {
         let PlannedChain { plan, figures, level, crossings, .. } = ordered;
         let written: Vec<usize> = (0..plan.order.len()).collect();
@@ -406,6 +410,7 @@ impl ReportBuilder<'_> {
         }
     }
 
+    /// The report of the possible parallel execution.
     fn parallel(&self, ordered: &PlannedChain) -> Parallel {
         let PlannedChain { effects, pairs, figures, plan, level, .. } = ordered;
         let overlaps = plan::overlaps(self.program, effects, pairs, *level, &plan.order);
@@ -443,6 +448,7 @@ impl ReportBuilder<'_> {
         named
     }
 
+    /// The header layouts of the planned order; none for a chain on ports.
     fn headers(&self, ordered: &PlannedChain) -> Vec<HeaderReport> {
         if self.program.frames.is_some() {
             // Frames carry everything that later stages read.
@@ -461,6 +467,7 @@ impl ReportBuilder<'_> {
         plan::headers(self.program, &ordered.effects, order).into_iter().map(report).collect()
     }
 
+    /// The reports of the elements, in the order as written.
     fn elements(&self, effects: &ChainEffects) -> Vec<Element> {
         let all = self.program.elements.iter().zip(&effects.elements).zip(&self.cost.elements).enumerate();
         all.filter(|(at, _)| self.is_element(*at))
@@ -480,6 +487,7 @@ impl ReportBuilder<'_> {
             .collect()
     }
 
+    /// The report of a handler: its cost and its effects, with their program lines.
     fn handler(&self, instance: usize, (name, effects): (&'static str, &Effects)) -> Handler {
         let of = |by: &HandlerOps| match name {
             "open" => by.open,
@@ -507,6 +515,7 @@ impl ReportBuilder<'_> {
         self.sources.file(element.span.file).name().to_owned()
     }
 
+    /// The report of a pair: whether it may be swapped, and the conflicts.
     fn pair(&self, pair: &plan::Pair, ordered: &PlannedChain) -> Pair {
         let level = ordered.level;
         let name = |index: usize| self.program.elements[index].name.clone();
@@ -544,6 +553,7 @@ impl ReportBuilder<'_> {
         first.into_iter().chain(of(pair.second, &clash.second)).collect()
     }
 
+    /// The report of a table: limits, memory and sharding.
     fn table(&self, table: &plan::TableSharding) -> TableReport {
         let decl = &self.program.tables[table.table];
         let owner = if decl.owner.is_empty() { String::new() } else { format!("{}.", decl.owner) };

@@ -1,4 +1,4 @@
-//! The reports as text, at most 100 columns wide.
+//! `weft explain` as text: the reports of chains, at most 100 columns wide.
 
 use super::report::{
     Chain, ClashReport, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport, ProgramLine,
@@ -111,7 +111,7 @@ fn figure(name: &str, figures: &ElementFigures) -> String {
     text
 }
 
-/// Elements and filters, in their order.
+/// Appends the elements and filters in their order.
 fn stages(out: &mut String, chain: &Chain) {
     let mut filters = chain.filters.iter().peekable();
     for stage in &chain.elements {
@@ -123,6 +123,7 @@ fn stages(out: &mut String, chain: &Chain) {
     filters.for_each(|stage| filter(out, stage));
 }
 
+/// Appends a filter: its name, policies and keys.
 fn filter(out: &mut String, filter: &Filter) {
     let mut head = filter.name.clone();
     if filter.filter != filter.name {
@@ -153,6 +154,7 @@ fn filter(out: &mut String, filter: &Filter) {
     out.push('\n');
 }
 
+/// Appends an element: its name, flags and handlers.
 fn element(out: &mut String, element: &Element) {
     let mut head = element.name.clone();
     if element.element != element.name {
@@ -174,7 +176,7 @@ fn element(out: &mut String, element: &Element) {
     out.push('\n');
 }
 
-/// The worst-case cost of an element.
+/// Formats the worst-case cost of an element.
 fn costs(element: &Element) -> String {
     let mut counts: Vec<String> = Vec::new();
     for handler in element.handlers.iter().filter(|handler| handler.ops > 0) {
@@ -194,6 +196,7 @@ fn costs(element: &Element) -> String {
     text
 }
 
+/// Appends a handler's effects, a line each.
 fn handler(out: &mut String, handler: &Handler) {
     let mut label = handler.name;
     for effect in &handler.effects {
@@ -212,6 +215,7 @@ fn at(lines: &SourceLines) -> String {
     if known.is_empty() { String::new() } else { format!("   {}", known.join(" ")) }
 }
 
+/// Appends all pairs of elements and whether they may be swapped.
 fn pairs(out: &mut String, chain: &Chain) {
     if chain.pairs.is_empty() {
         return;
@@ -228,6 +232,7 @@ fn pairs(out: &mut String, chain: &Chain) {
     out.push('\n');
 }
 
+/// Appends a pair: its verdict, and the conflicts that forbid the swap.
 fn pair(out: &mut String, pair: &Pair, width: usize) {
     let names = format!("{}, {}", pair.first, pair.second);
     let first = format!("  {names:<width$}   ");
@@ -243,6 +248,7 @@ fn pair(out: &mut String, pair: &Pair, width: usize) {
     }
 }
 
+/// Whether a pair may be swapped, in words, with the rules that limit it.
 fn verdict(pair: &Pair) -> String {
     match (pair.may_swap, pair.allowed_from) {
         (true, None | Some(Level::Strict)) => "yes".to_owned(),
@@ -265,6 +271,7 @@ fn licensed(pair: &Pair) -> String {
     }
 }
 
+/// Appends a conflict: its rule, the reason, and the program lines.
 fn clash(out: &mut String, report: &ClashReport) {
     let rule = report.clash.rule;
     let first = format!("    {:<8} {:<9} ", rule.to_string(), rule.name());
@@ -287,6 +294,7 @@ fn label(place: &ProgramLine) -> String {
     format!("{}:{}", place.element, place.line)
 }
 
+/// Appends the tables: size, expiry and sharding.
 fn tables(out: &mut String, tables: &[TableReport]) {
     for table in tables {
         let size = format!("{} rows, {} at most", grouped(table.rows_max), bytes(table.bytes_max));
@@ -306,6 +314,7 @@ fn tables(out: &mut String, tables: &[TableReport]) {
     }
 }
 
+/// Appends the fields that the chain parses or extracts.
 fn columns(out: &mut String, chain: &Chain) {
     if let Some(frames) = &chain.frames {
         let line =
@@ -323,7 +332,7 @@ fn columns(out: &mut String, chain: &Chain) {
     }
 }
 
-/// The possible parallel execution, and the reason against it.
+/// Appends the possible parallel execution, or the reason against it.
 fn parallel(out: &mut String, parallel: &Parallel) {
     if parallel.pairs.is_empty() {
         return;
@@ -383,6 +392,7 @@ fn headers(out: &mut String, chain: &Chain) {
     }
 }
 
+/// Formats a number of bytes in B, KB or MB.
 fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{} B", grouped(n)),

@@ -1,8 +1,8 @@
 //! `weft link emulate`: runs a command behind an emulated link.
 
+use super::namespaces::{EndAddresses, Namespaces};
 use super::report::{FarEnd, Report};
 use super::spec::{self, DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
-use super::world::{EndAddresses, World};
 use crate::cli::{BackendName, EmulateArgs};
 use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
@@ -32,19 +32,20 @@ const WORLD_V6: &str = "WEFT_WORLD6";
 /// The interval between looks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Runs `weft link emulate`: starts the command in its namespace, and ends with its exit status.
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (up, down) = LinkDirection::both(args)?;
     let (checked, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
-    let world = World::make()?;
+    let namespaces = Namespaces::make()?;
     let asked = signals::forwarded_signals()?;
-    let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
+    let (ports, ends) = namespaces.open([INSIDE, OUTSIDE])?;
     let mut node = start(&checked, ports, &up, &down, args)?;
-    print_addresses(&world, ends, &up, &down);
+    print_addresses(&namespaces, ends, &up, &down);
     let begun = Instant::now();
     let mut far = args.far.as_deref().map(FarProcess::start).transpose()?;
-    let guard = world.inside.run(Guard::start).map_err(Fault::environment)??;
-    let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
+    let guard = namespaces.inside.run(Guard::start).map_err(Fault::environment)??;
+    let status = namespaces.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
     let status = status.and_then(|child| wait(child, far.as_mut(), &asked, &mut node))?;
     let took = begun.elapsed();
     let far_end = far.as_ref().and_then(|far| far.ended);
@@ -118,8 +119,9 @@ fn start(
     Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))
 }
 
-fn print_addresses(world: &World, ends: EndAddresses, up: &LinkDirection, down: &LinkDirection) {
-    let there = if world.is_own { " (a namespace, as you are not root: see --far)" } else { "" };
+/// Prints the addresses of both ends and the setting of each direction.
+fn print_addresses(namespaces: &Namespaces, ends: EndAddresses, up: &LinkDirection, down: &LinkDirection) {
+    let there = if namespaces.is_own { " (a namespace, as you are not root: see --far)" } else { "" };
     let [outside, inside] =
         ends.v6.map_or([String::new(), String::new()], |v6| v6.map(|address| format!(" and {address}")));
     let EndAddresses { outside: world, inside: command, .. } = ends;

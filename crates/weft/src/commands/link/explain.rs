@@ -42,6 +42,7 @@ struct ValueChange {
     after: String,
 }
 
+/// Runs `weft link explain`: lists the drops of a recording, or explains the numbered packet.
 pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
     let link = open(&args.file, args.link.as_deref())?;
     let Some(number) = args.packet else {
@@ -64,6 +65,7 @@ pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
     })
 }
 
+/// The dropped packets of a link as text, at most [`LISTED_MAX`].
 fn listed(link: &Link) -> String {
     use Align::{Left, Right};
     let (unit, program) = (link.head().unit(), &link.program);
@@ -113,19 +115,21 @@ fn worker_name(worker: u16) -> String {
     format!("weft-{worker}")
 }
 
+/// The dropped packets of a link as JSON.
 fn listed_data(link: &Link) -> Value {
     // The output is a list of drops, without a place for the note.
     if link.ends_in().is_some() {
         stderr::line(format_args!("link {}{}", link.head().link, cut_text(link)));
     }
     let one = |(number, packet): (u64, &PacketHistory)| {
-        let mut one = fate(link, packet);
+        let mut one = end_data(link, packet);
         one[link.head().unit()] = number.into();
         one
     };
     link.history.dropped().map(one).collect()
 }
 
+/// Explains a packet as text: its arrival, its end, and the last handler runs for it.
 fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory)) -> String {
     let program = &link.program;
     let came = match u64::try_from(packet.came_ns) {
@@ -163,7 +167,8 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
         ),
         PacketEnd::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
-            let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
+            let _ =
+                writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", cause_text(why));
             if why == DropCause::Overflow {
                 let _ = writeln!(out, "  {}", fullness(link, packet, level, full));
             }
@@ -178,7 +183,7 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
         let _ = writeln!(
             out,
             "\n{} of {name} after {:.6} s: {}{by}",
-            moment(ran.moment),
+            handler_name(ran.moment),
             seconds(now),
             verdict_word(ran.moment, verdict)
         );
@@ -192,6 +197,7 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
     out
 }
 
+/// Explains a packet as JSON: its end, and all handler runs for it.
 fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory)) -> Value {
     let program = &link.program;
     let runs = runs.iter().map(|ran| {
@@ -203,14 +209,14 @@ fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
         };
         json!({
             "queue": level_name(&program.queue, ran.level as u8),
-            "handler": moment(ran.moment),
+            "handler": handler_name(ran.moment),
             "verdict": verdict_word(ran.moment, verdict),
             "line": line,
             "before": of(|one| &one.before),
             "after": of(|one| &one.after),
         })
     });
-    let mut data = fate(link, packet);
+    let mut data = end_data(link, packet);
     data["link"] = link.head().link.as_str().into();
     data[link.head().unit()] = number.into();
     data["is_cut"] = link.ends_in().is_some().into();
@@ -219,7 +225,8 @@ fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
     data
 }
 
-fn fate(link: &Link, packet: &PacketHistory) -> Value {
+/// How a packet ended, as JSON: sent, marked, dropped with the line, abandoned, or still waiting.
+fn end_data(link: &Link, packet: &PacketHistory) -> Value {
     let program = &link.program;
     let (end, by) = match packet.end {
         PacketEnd::Waits => ("waits", Value::Null),
@@ -229,7 +236,7 @@ fn fate(link: &Link, packet: &PacketHistory) -> Value {
         PacketEnd::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let text = line_text(program, level, line);
-            let mut by = json!({ "queue": name, "line": line, "text": text, "why": reason(why) });
+            let mut by = json!({ "queue": name, "line": line, "text": text, "why": cause_text(why) });
             if why == DropCause::Overflow {
                 let limit = limit(link, level);
                 by["held_packets"] = full.packets.into();
@@ -422,7 +429,8 @@ fn has_verdict(moment: Moment) -> bool {
     matches!(moment, Moment::Enqueue | Moment::Select | Moment::Dequeue)
 }
 
-fn moment(moment: Moment) -> &'static str {
+/// The construct of the language that a handler implements.
+fn handler_name(moment: Moment) -> &'static str {
     match moment {
         Moment::Enqueue => "ON ENQUEUE",
         Moment::Select => "ON SELECT",
@@ -435,6 +443,7 @@ fn moment(moment: Moment) -> &'static str {
     }
 }
 
+/// The statement of the language that gives this verdict in this handler.
 fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
     match (verdict, moment) {
         (Verdict::Pass, Moment::Enqueue) => "ACCEPT",
@@ -449,7 +458,8 @@ fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
     }
 }
 
-fn reason(why: DropCause) -> &'static str {
+/// A drop's cause, in words.
+fn cause_text(why: DropCause) -> &'static str {
     match why {
         DropCause::Enqueue => "as it came",
         DropCause::Dequeue => "at the head",

@@ -104,7 +104,7 @@ impl PacketHistory {
         Some(((at_ns as i64 - self.came_ns).max(0) as u64, at_ns))
     }
 
-    /// The same packet relative to an earlier beginning.
+    /// Moves the packet's times later by `ns`, for a recording that began that much later than another.
     fn shifted(self, ns: u64) -> Self {
         let end = match self.end {
             PacketEnd::Waits => PacketEnd::Waits,
@@ -308,7 +308,7 @@ impl History {
         Ok(())
     }
 
-    /// The queue releases a packet.
+    /// Sets the end of a packet that the queue releases. An abandoned packet keeps its end.
     fn end(&mut self, handle: u64, end: PacketEnd) {
         let packet = &mut self.packets[handle as usize];
         match packet.end {
@@ -362,6 +362,7 @@ impl QueueCode for Watch {
 }
 
 impl HandlerState {
+    /// Copies the words that a handler may read or change.
     fn of(words: &Words<'_>) -> Self {
         Self {
             node: words.node.to_vec(),

@@ -20,6 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The interval after the requested time: the node's time begins a little before ours.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
+/// Runs `weft link record`. Removes a file that it has created and left empty.
 pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.rec", args.link)));
     let is_new = !file.exists();
@@ -33,6 +34,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     done
 }
 
+/// Starts the recording at the node, waits for its end or Ctrl-C, and writes the file.
 fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     let stop = signals::stop_requests()?;

@@ -136,6 +136,7 @@ impl<'r> Report<'r> {
         text
     }
 
+    /// One direction's setting, counters and queue lines as JSON.
     fn direction(&self, one: &Direction<'_>) -> Value {
         let (stats, counts) = (&one.link.stats, &one.link.stats.counts);
         let lines = stats.lines.iter().map(|line| {
@@ -187,6 +188,7 @@ impl<'r> Report<'r> {
         one.to.device.sent_bytes as f64 * 8.0 / self.took.as_secs_f64().max(1e-9)
     }
 
+    /// Both directions with their links and ports.
     fn directions(&self) -> impl Iterator<Item = Direction<'r>> {
         let packets = self.packets;
         let of = move |(name, port, spec): (&'static str, &str, &'r LinkDirection)| {
@@ -198,7 +200,7 @@ impl<'r> Report<'r> {
     }
 }
 
-/// `ended with 127 after 0.0 s`
+/// Formats the end of the command: `ended with 127 after 0.0 s`.
 fn how_ended(code: Option<i32>, signal: Option<i32>, after: Duration) -> String {
     let how = match (code, signal) {
         (_, Some(signal)) => format!("by signal {signal}"),

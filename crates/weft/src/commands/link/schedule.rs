@@ -38,6 +38,7 @@ pub(super) fn fault(path: &Path, line: usize, why: &str) -> Fault {
     Fault::Input(format!("{}: line {line}: {why}", path.display()))
 }
 
+/// Parses a schedule: a time and settings per line. An error has its line number.
 fn parse(text: &str) -> Result<Vec<Step>, (usize, String)> {
     let mut steps: Vec<Step> = Vec::new();
     for (nth, line) in text.lines().enumerate() {

@@ -238,6 +238,7 @@ impl FromArgMatches for Settings {
     }
 }
 
+/// Parses `yes` or `no`.
 fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
@@ -251,7 +252,7 @@ fn number(text: &str, what: &str, most: u32) -> Result<u32, String> {
     number.ok_or_else(|| format!("{what} is a number of packets, 1 at least and {most} at most"))
 }
 
-/// The parameters of `loss gemodel`, `P,R,BAD,GOOD`, with netem's defaults.
+/// Parses the parameters of `loss gemodel`, `P,R,BAD,GOOD`, with netem's defaults.
 fn bursts(text: &str) -> Result<Bursts, String> {
     let shares = text.split([',', ' ']).filter(|word| !word.is_empty()).map(share);
     let shares: Vec<f64> = shares.collect::<Result<_, _>>()?;

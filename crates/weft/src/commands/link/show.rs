@@ -32,6 +32,7 @@ struct TimeSeries {
     dropped: Vec<u64>,
 }
 
+/// Runs `weft link show`.
 pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
     let link = open(&args.file, args.link.as_deref())?;
     if let Some(file) = &args.svg {
@@ -76,6 +77,7 @@ fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
 }
 
 impl TimeSeries {
+    /// Divides the recorded time into `pieces`: the largest backlog and wait, and the drops, of each.
     fn of(history: &History, pieces: usize) -> Self {
         let piece = |at_ns: u64| {
             let at = u128::from(at_ns) * pieces as u128 / (u128::from(history.ended_ns) + 1);
@@ -109,6 +111,7 @@ impl TimeSeries {
     }
 }
 
+/// The first line: link, queue, duration, and the numbers of packets by end.
 fn headline(link: &Link) -> String {
     let (head, history) = (link.head(), &link.history);
     let unit = head.unit();
@@ -181,6 +184,7 @@ fn titles(link: &Link) -> [String; 3] {
     ]
 }
 
+/// A link's backlog, waiting times and drops over time as text charts.
 fn text(link: &Link) -> String {
     let (series, ended_ns) = (TimeSeries::of(&link.history, COLUMNS), link.history.ended_ns);
     let [wait, waited, dropped] = titles(link);
@@ -193,6 +197,7 @@ fn text(link: &Link) -> String {
     out
 }
 
+/// Appends a text chart of the values, with its highest value as the label.
 fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, label_of: impl Fn(u64) -> String) {
     let most = values.iter().copied().max().unwrap_or(0).max(1);
     let label = label_of(most);
@@ -211,6 +216,7 @@ fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, label_of:
     let _ = writeln!(out, "{:>10}  0 s{end:>width$}", "", width = values.len().saturating_sub(3));
 }
 
+/// A link's packets and their ends as JSON.
 fn data(link: &Link) -> Value {
     let history = &link.history;
     let one = |packet: &PacketHistory| {
@@ -264,6 +270,7 @@ fn data(link: &Link) -> Value {
     data
 }
 
+/// A link's backlog and waiting times over time as SVG.
 fn picture(link: &Link) -> String {
     let (series, ended_ns) = (TimeSeries::of(&link.history, POINTS), link.history.ended_ns);
     let mut out = begin(LEFT + POINTS + 30, TOP + 2 * (HEIGHT + GAP));
@@ -295,6 +302,7 @@ fn picture(link: &Link) -> String {
     out
 }
 
+/// Appends one chart of the SVG.
 fn panel(
     out: &mut String,
     (title, values, colour): (&str, &[u64], &str),

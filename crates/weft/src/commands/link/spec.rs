@@ -159,6 +159,7 @@ pub(crate) fn simulated_span(text: &str) -> Result<u64, String> {
     span_up_to(SIMULATED_SECONDS_MAX, text)
 }
 
+/// Parses a positive time with a unit, at most `seconds_max`. Returns nanoseconds.
 fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 3] = [("min", 60.0), ("ms", 1e-3), ("s", 1.0)];
     let seconds = number(text.trim(), &UNITS).filter(|s| *s > 0.0 && *s <= seconds_max as f64);
@@ -226,7 +227,7 @@ impl LinkDirection {
         Ok(Self { rate, path, trace, queue, import, texts })
     }
 
-    /// The direction as text.
+    /// Describes the direction's settings in a line.
     pub(super) fn summary(&self) -> String {
         let mut parts = Vec::new();
         match (self.rate, &self.trace, &self.path.trace) {
@@ -280,7 +281,7 @@ impl LinkDirection {
     }
 }
 
-/// `15 Mbit/s`
+/// Formats a rate: `15 Mbit/s`.
 pub(crate) fn rate_text(bits_per_s: u64) -> String {
     match bits_per_s {
         0..1_000 => format!("{bits_per_s} bit/s"),

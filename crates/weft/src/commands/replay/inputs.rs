@@ -204,7 +204,7 @@ impl Input {
         ));
     }
 
-    /// Whether its early end is a fault.
+    /// Fails if the capture is malformed or cannot be read. A truncated one only gives a warning.
     fn fault(&self) -> Result<(), Fault> {
         let Self { file, n, .. } = self;
         let Some(error) = &self.broken else { return Ok(()) };

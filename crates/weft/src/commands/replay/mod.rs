@@ -47,6 +47,7 @@ const AGES_WITHIN: Interval = Interval::from_millis(100);
 /// The longest sleep, at recorded speed.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
+/// Runs `weft replay`.
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
@@ -179,7 +180,7 @@ impl<'a> Tables<'a> {
         self.store.tables().into_iter().map(of).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// The answers of the tables.
+    /// Executes queries on the tables, and returns the answers.
     fn ask(&self, questions: &[String], now: Time) -> Result<Vec<QueryResult>, Fault> {
         let mut answers = Vec::new();
         for text in questions {
@@ -228,6 +229,7 @@ impl<'a> Tables<'a> {
 }
 
 impl<'a, 'n> Replay<'a, 'n> {
+    /// Opens the outputs of a replay and starts its engine.
     fn new(
         plan: Arc<PacketPlan>,
         links: &[Link],
@@ -366,7 +368,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
-    /// Advances the time of the capture.
+    /// Advances the engine to a time of the capture: expires rows, runs due timers, and collects output.
     fn catch_up(&mut self, now: Time) -> Result<(), Fault> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
         let plan = &self.plan;

@@ -184,6 +184,7 @@ impl Capture {
         Ok((Self { path: path.to_owned(), file, writer, buffer }, numbers))
     }
 
+    /// Writes a packet; bytes beyond the maximum of a capture are cut off.
     pub(in crate::commands) fn write(&mut self, packet: &Packet<'_>) {
         // The interface is one of the writer's own. With an added header, a packet may be longer than a file allows.
         let length = packet.bytes.len();

@@ -181,6 +181,7 @@ impl Report<'_> {
         blocks
     }
 
+    /// The packets of each capture file, as a table.
     fn captures(&self) -> Table {
         let columns = [
             ("capture", Align::Left),
@@ -197,6 +198,7 @@ impl Report<'_> {
         table
     }
 
+    /// The packets of each used port, as a table.
     fn ports(&self) -> Table {
         let columns = [("port", Align::Left), ("in", Align::Right), ("out", Align::Right)];
         let mut table = Table::new(&columns);
@@ -206,6 +208,7 @@ impl Report<'_> {
         table
     }
 
+    /// The rows of each sink, as a table.
     fn sinks(&self) -> Table {
         let mut table = Table::new(&[("sink", Align::Left), ("rows", Align::Right)]);
         for (name, n) in &self.rows {
@@ -249,6 +252,7 @@ struct PacketsEnd {
     packets: u64,
 }
 
+/// The counters of a chain's elements, as a table.
 fn elements(chain: &PacketChainStats) -> Table {
     let mut table = Table::new(&[
         ("element", Align::Left),
@@ -265,6 +269,7 @@ fn elements(chain: &PacketChainStats) -> Table {
     table
 }
 
+/// The counters of a chain's elements, as JSON.
 fn elements_json(chain: &PacketChainStats) -> Vec<Value> {
     let element = |(name, c): &(String, Counters)| {
         json!({
@@ -275,6 +280,7 @@ fn elements_json(chain: &PacketChainStats) -> Vec<Value> {
     chain.elements.iter().map(element).collect()
 }
 
+/// The packets that ended early, by reason and program line, as a table.
 fn ends(all: impl Iterator<Item = PacketsEnd>) -> Table {
     let columns =
         [("packets that went no further", Align::Left), ("where", Align::Left), ("packets", Align::Right)];

@@ -25,6 +25,7 @@ struct FloodResult {
     got: Vec<FlowResult>,
 }
 
+/// Runs `weft sim flood` for each queue.
 pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
     let names = match args.queues.is_empty() {
         true => Program::of_library(),
@@ -65,6 +66,7 @@ fn victim(rate: u64, part: f64) -> OfferedFlow {
     OfferedFlow { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
 }
 
+/// Offers a queue the victim's flow beside a flood, once per rate of the victim. Returns the victim's results.
 fn victim_result(program: &Program, rate: u64) -> FloodResult {
     let run = |(_, part): (&str, f64)| {
         let flows = [victim(rate, part), flood(rate)];
@@ -83,6 +85,7 @@ fn ms(got: &FlowResult, percentile: f64) -> f64 {
     got.waits.percentile(percentile) as f64 / 1e6
 }
 
+/// The results as a table.
 fn text(found: &[FloodResult], rate: u64) -> String {
     use Align::{Left, Right};
     let columns = [
@@ -111,6 +114,7 @@ fn text(found: &[FloodResult], rate: u64) -> String {
     )
 }
 
+/// The results as JSON.
 fn data(found: &[FloodResult]) -> Value {
     let of = |got: &FlowResult| {
         json!({

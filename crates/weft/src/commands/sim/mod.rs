@@ -19,6 +19,7 @@ use weft_core::hash;
 use weft_sim::net::silver_bullet::newreno_of_2013;
 use weft_sim::net::{Algorithm, SenderSpec};
 
+/// Runs the experiment of `weft sim`.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
     match &args.experiment {
         Experiment::NoSilverBullet(args) => no_silver_bullet::run(args),

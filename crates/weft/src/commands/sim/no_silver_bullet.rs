@@ -65,6 +65,7 @@ struct Figures {
     recordings: Vec<String>,
 }
 
+/// Runs `weft sim no-silver-bullet`.
 pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let traces = args.traces.as_deref().map(read_traces).transpose()?;
     let program = args.queue.as_deref().map_or_else(Program::by_objective, Program::of_file)?;
@@ -116,7 +117,7 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
 /// The number of jobs per seed.
 const JOBS_A_SEED: usize = COMPARISONS.len() * Configuration::ALL.len();
 
-/// All jobs, seed by seed.
+/// Lists all jobs, seed by seed.
 fn jobs(seeds: u32, part: u32) -> Vec<Job> {
     let mut jobs = Vec::new();
     for seed in 1..=u64::from(seeds) {
@@ -149,6 +150,7 @@ fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiv
     figures
 }
 
+/// Simulates one seed of one comparison with one configuration or the user's program.
 fn run_one(job: &Job, context: &JobContext<'_>) -> JobResult {
     let trace = (job.comparison.link == LinkKind::Lte).then(|| match context.traces {
         [] => synthetic_trace(job.seed, 0, job.seconds),

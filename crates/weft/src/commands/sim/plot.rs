@@ -79,6 +79,7 @@ impl Chart {
 }
 
 impl Group {
+    /// Appends one plot to the SVG, from `top` down.
     fn draw(&self, out: &mut String, top: usize) {
         let _ = writeln!(
             out,

@@ -133,6 +133,7 @@ impl Program {
         Self::made(label, with_arguments.usable(CHOSEN, CHOSEN)?, &with_arguments)
     }
 
+    /// Compiles a queue for the simulator. Fails if it reads header fields, which simulated packets do not have.
     fn made(label: &str, queue: &hir::Queue, source: &Source) -> Result<Self, Fault> {
         if let Some(header) = queue.headers().first() {
             let text = format!(
@@ -161,6 +162,7 @@ impl Source {
         Self::checked(name, Files::with_open(&open))
     }
 
+    /// Checks a program and keeps its queues, its files, and the queues whose arguments are missing.
     fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
         let checked = check_files(path, &mut files);
         stderr::diagnostics(&checked.diagnostics, &checked.sources);

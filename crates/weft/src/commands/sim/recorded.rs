@@ -23,6 +23,7 @@ impl RecordedDiscipline {
         (Self { rate: None, inner, recorder: Arc::clone(&recorder) }, recorder)
     }
 
+    /// Records a request to the queue; the first is preceded by the link's rate.
     fn note(&mut self, now_ns: u64, asked: &QueueEvent) {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(rate) = self.rate.take() {

@@ -1,5 +1,5 @@
-//! The report of the experiment: a line for each objective of an application, a column for each configuration, the best
-//! one, the paper's claims, and its two known figures.
+//! The report of `weft sim no-silver-bullet`: a line for each objective of an application, a column for each
+//! configuration, the best one, the paper's claims, and its two known figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -61,6 +61,7 @@ struct Claim {
 }
 
 impl Report {
+    /// The experiment's results as text.
     pub(super) fn text(&self) -> String {
         let packets: u64 = self.columns.iter().map(|column| column.outcome.packets).sum();
         let mut out = format!("no silver bullet: {}\n\n", self.conditions());
@@ -80,6 +81,7 @@ impl Report {
         out
     }
 
+    /// The experiment's results as JSON.
     pub(super) fn json(&self) -> Value {
         let rows: Vec<Value> = self.objectives().iter().flat_map(|objective| objective.json(self)).collect();
         let claims = self.claims().into_iter().map(|claim| {
@@ -103,7 +105,7 @@ impl Report {
         })
     }
 
-    /// The figures as a chart.
+    /// Arranges the figures as a chart.
     pub(super) fn chart(&self) -> Chart {
         Chart {
             title: format!("No silver bullet: {}", self.conditions()),
@@ -117,7 +119,7 @@ impl Report {
         configuration.name().unwrap_or(&self.program)
     }
 
-    /// What was run, in a few words.
+    /// Describes in a few words what was run.
     fn conditions(&self) -> String {
         let sender = match self.sender {
             SenderName::Paper => "NewReno as in the paper",
@@ -155,6 +157,7 @@ impl Report {
         objectives
     }
 
+    /// The table of all objectives and configurations.
     fn table(&self) -> String {
         let mut head =
             vec![("", Align::Left), ("link", Align::Left), ("application", Align::Left), ("", Align::Left)];
@@ -220,6 +223,7 @@ impl Report {
         names.into_iter().filter_map(beaten).collect()
     }
 
+    /// A sentence that lists where the user's queue is beaten.
     fn verdict_on_program(&self) -> String {
         let beaten = self.beaten();
         let lost_to: Vec<String> =
@@ -274,7 +278,7 @@ impl Report {
         ]
     }
 
-    /// The slides give two figures of two configurations.
+    /// Compares two figures that the paper's slides give with those of this run.
     fn figures_of_the_paper(&self) -> String {
         use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
         let mut table = Table::new(&[
@@ -352,7 +356,7 @@ impl Objective<'_> {
         Some(figure(self.comparison, self.application, &column.outcome))
     }
 
-    /// The objective with its unit.
+    /// Formats a configuration's figure for this objective, with its unit.
     fn value(&self, configuration: Configuration) -> String {
         let unit = match self.application {
             Application::Bulk => "Mbit/s",
@@ -409,6 +413,7 @@ impl Objective<'_> {
         }
     }
 
+    /// An objective's results as JSON, one object per configuration.
     fn json(&self, report: &Report) -> Vec<Value> {
         let best = self.best();
         let one = |column: &&Column| {
@@ -447,7 +452,7 @@ fn figure(comparison: &Comparison, application: Application, outcome: &Outcome) 
     }
 }
 
-/// Three significant digits.
+/// Formats a figure with three significant digits.
 pub(super) fn shown(figure: f64) -> String {
     match figure.abs() {
         x if x >= 1000.0 => grouped(figure.round() as u64),

@@ -58,6 +58,7 @@ pub(super) struct Metered {
 }
 
 impl Meter {
+    /// Counts a packet that leaves the queue of a link, for its workload.
     fn leaves(&mut self, link: usize, item: &Item, now_ns: u64) {
         let Some(route) = route_of_data(&self.routes, link, item) else { return };
         let tally = &mut self.tallies[route.workload];

@@ -60,7 +60,7 @@ struct Simulated {
     ns: AtomicU64,
 }
 
-/// Flows of a workload: `bulk=4`, or `web` for one.
+/// Parses a number of flows of a workload: `bulk=4`, or `web` for one.
 pub(crate) fn flows(text: &str) -> Result<(WorkloadName, u32), String> {
     let (name, n) = text.split_once('=').unwrap_or((text, "1"));
     let name = WorkloadName::from_str(name.trim(), true);
@@ -70,6 +70,7 @@ pub(crate) fn flows(text: &str) -> Result<(WorkloadName, u32), String> {
     })
 }
 
+/// Runs `weft sim run`.
 pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
     let scenario = scenario(args)?;
     if args.queues.len() > QUEUES_MAX {
@@ -97,6 +98,7 @@ pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
     write_all(&report, &recordings, begun)
 }
 
+/// Writes the report in the requested formats, and the recordings.
 fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
     let SimRunArgs { output, record, .. } = report.args;
     let recorded = (record.as_deref(), recordings);
@@ -112,7 +114,7 @@ fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<()
     Ok(())
 }
 
-/// The scenario of the command line.
+/// Builds the scenario from the options of the command line.
 fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
     let speed = match &args.trace {
         Some(path) => Speed::Trace(trace_file::read(path)?),
@@ -180,6 +182,7 @@ fn run_all(
 }
 
 impl JobContext<'_> {
+    /// Simulates one seed with one queue, and records the first link if it is the recorded seed.
     fn run(&self, job: &Job, is_stopped: &AtomicBool, simulated: &Simulated) -> Result<JobResult, Fault> {
         let program = &self.programs[job.queue];
         let mut recorder = None;

@@ -36,6 +36,7 @@ impl Report<'_> {
         format!("{}\n\n{}", self.conditions(), self.table())
     }
 
+    /// The report as JSON.
     pub(super) fn json(&self) -> Value {
         let seeds = self.outcomes.first().map_or(0, |outcome| outcome.seeds);
         json!({
@@ -81,7 +82,7 @@ impl Report<'_> {
         Chart { title: self.conditions(), names: self.names.clone(), groups: groups.collect() }
     }
 
-    /// What was run, in a few words.
+    /// Describes in a few words what was run.
     fn conditions(&self) -> String {
         let scenario = self.scenario;
         let topology = match scenario.topology {
@@ -132,6 +133,7 @@ impl Report<'_> {
         self.scenario.flows.iter().enumerate().flat_map(of_workload).collect()
     }
 
+    /// The results as a table, a row for each workload and queue.
     fn table(&self) -> String {
         let mut table = Table::new(&[
             ("flows", Align::Left),
@@ -155,6 +157,7 @@ impl Report<'_> {
 }
 
 impl Row<'_> {
+    /// The cells of a row. The first row of a workload has its name.
     fn cells(&self, is_first: bool) -> Vec<String> {
         let of = self.of;
         let title =
@@ -174,6 +177,7 @@ impl Row<'_> {
         ]
     }
 
+    /// A workload's results with one queue as JSON.
     fn json(&self) -> Value {
         let of = self.of;
         let ms = |of: &Histogram| {
@@ -209,6 +213,7 @@ impl Row<'_> {
     }
 }
 
+/// A workload's name on the command line.
 fn name(workload: WorkloadName) -> &'static str {
     match workload {
         WorkloadName::Bulk => "bulk",

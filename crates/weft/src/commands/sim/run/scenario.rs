@@ -128,6 +128,7 @@ impl Scenario {
         }
     }
 
+    /// Builds the simulated network with metered queues; `queue` makes the queue of a link by number.
     fn build(&self, seed: u64, mut queue: impl FnMut(usize) -> Box<dyn Discipline>) -> BuiltNetwork {
         let mut net = Net::new(seed);
         let meter = Rc::new(RefCell::new(Meter::default()));
@@ -150,6 +151,7 @@ impl Scenario {
         BuiltNetwork { net, meter, flows }
     }
 
+    /// Adds the links of the scenario's topology to the network.
     fn shape(&self, net: &mut Net, seed: u64, mut queue: impl FnMut() -> Box<dyn Discipline>) -> Shape {
         let mut numbers = 0..;
         let mut link = || {
@@ -182,6 +184,7 @@ impl Scenario {
         }
     }
 
+    /// The flow of a workload over these links.
     fn flow(&self, name: WorkloadName, forward: Vec<LinkId>, back: Vec<LinkId>) -> FlowSpec {
         FlowSpec {
             forward,
@@ -193,6 +196,7 @@ impl Scenario {
         }
     }
 
+    /// Collects the results of a workload's flows after a run.
     fn outcome(&self, net: &Net, flows: &[FlowId], tally: Tally) -> WorkloadResult {
         let seconds = self.span_ns as f64 / S as f64;
         let mut of = WorkloadResult { tally, ..WorkloadResult::default() };
@@ -246,6 +250,7 @@ impl Outcome {
     }
 }
 
+/// The traffic model of a workload.
 fn workload(name: WorkloadName) -> Workload {
     match name {
         WorkloadName::Bulk | WorkloadName::Interactive => Workload::Endless,

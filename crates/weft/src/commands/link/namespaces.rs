@@ -1,4 +1,4 @@
-//! The two ends of an emulated link: a network namespace for the command, and the world.
+//! The two ends of an emulated link: a network namespace for the command, and the host's namespace.
 //!
 //! Each end has a TUN device whose other side is ours. Both devices vanish with this process, however it ends; the
 //! namespace vanishes with its last process.
@@ -12,7 +12,7 @@ use weft_io::packet::namespace::Namespace;
 use weft_io::packet::port::{self, DeviceSettings, Driver, OpenPort, PortConfig};
 
 /// The maximum number of emulated links at once in one namespace.
-const WORLDS_MAX: u8 = 255;
+const LINKS_MAX: u8 = 255;
 /// The range of both addresses: shared address space of carriers (RFC 6598).
 const NETWORK: [u8; 2] = [100, 64];
 const PREFIX: u8 = 30;
@@ -20,10 +20,11 @@ const PREFIX: u8 = 30;
 const NETWORK_V6: [u16; 3] = [0xfd64, 0x7766, 0x7400];
 const PREFIX_V6: u8 = 64;
 
-/// Both ends.
-pub(super) struct World {
+/// The namespaces of both ends.
+pub(super) struct Namespaces {
+    /// The command's namespace.
     pub(super) inside: Namespace,
-    /// The world is a namespace of ours, too.
+    /// Whether the other end is a namespace of this process, too, and not the host's.
     pub(super) is_own: bool,
 }
 
@@ -32,13 +33,13 @@ pub(super) struct World {
 pub(super) struct EndAddresses {
     pub(super) outside: Ipv4Addr,
     pub(super) inside: Ipv4Addr,
-    /// The IPv6 addresses, of the world first; None if the machine has no IPv6.
+    /// The IPv6 addresses, the outside one first; None if the machine has no IPv6.
     pub(super) v6: Option<[Ipv6Addr; 2]>,
 }
 
-impl World {
-    /// Makes the namespace of the command, and one for the world if this user may not change the machine's. The process
-    /// must not have threads yet.
+impl Namespaces {
+    /// Makes the namespace of the command, and one for the other end if this user may not change the host's. The
+    /// process must not have threads yet.
     pub(super) fn make() -> Result<Self, Fault> {
         let is_own = !has_network_capabilities();
         if is_own {
@@ -74,7 +75,8 @@ impl World {
         Ok((ports, ends))
     }
 
-    /// Assigns the addresses of both ends, that of the world first, and the default route of the command.
+    /// Assigns the addresses of both ends, the outside one first, and sets the default route of the command's
+    /// namespace.
     fn assign_addresses(
         &self,
         ports: &[OpenPort; 2],
@@ -92,6 +94,7 @@ impl World {
     }
 }
 
+/// Converts an error of a device or namespace to a fault of the environment, with its help.
 fn fault(error: &OpenError) -> Fault {
     let fault = Fault::environment(format!("`{}`: cannot {}: {}", error.name, error.doing, error.error));
     match error.help {
@@ -109,13 +112,14 @@ fn has_network_capabilities() -> bool {
         .is_some_and(|held| held & WANTED == WANTED)
 }
 
-/// Addresses that no other link uses here: links can be nested, or run beside each other.
+/// Picks the first /30 of the range without a route in this namespace, and the IPv6 prefix of the same number: links
+/// can be nested, or run beside each other. Fails if all are in use.
 fn free_addresses() -> Result<EndAddresses, Fault> {
     let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
     let taken: Vec<&str> = routes.lines().filter_map(|line| line.split_ascii_whitespace().nth(1)).collect();
     let [a, b] = NETWORK;
     let is_free = |nth: &u8| !taken.contains(&&*format!("{:08X}", u32::from_ne_bytes([a, b, *nth, 0])));
-    let nth = (0..WORLDS_MAX).find(is_free);
+    let nth = (0..LINKS_MAX).find(is_free);
     let nth = nth.ok_or_else(|| Fault::environment("all addresses for links are taken here"))?;
     let [c, d, e] = NETWORK_V6;
     let v6 = [1, 2].map(|end| Ipv6Addr::new(c, d, e, nth.into(), 0, 0, 0, end));
