@@ -8,8 +8,8 @@ use weft_ir::queue::generate::{self, Rng};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueCode,
-    QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
+    Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
 };
 use weft_jit::Jit;
 
