@@ -1,10 +1,7 @@
-//! Compiles queue programs: one machine-code function per handler, and two for the fast path of packets if the program
-//! has one.
+//! Compiles queue programs: one machine-code function per handler.
 //!
 //! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. So its
 //! code is simple: on each path a word is loaded at most once, and stored where the program stores it.
-
-mod round_robin;
 
 use crate::arithmetic::{Arithmetic, float_cc, int_cc};
 use crate::memory::Code;
@@ -21,7 +18,6 @@ use std::sync::Arc;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
 use weft_ir::queue::layout::Fetch;
-use weft_ir::queue::round_robin::{CompiledRoundRobin, DequeueFn, EnqueueFn, RoundRobin};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
     EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
@@ -46,15 +42,6 @@ impl Jit {
                 made.push((level, moment, WordCounts::of(handler), at));
             }
         }
-        let short = RoundRobin::of(program).map(|short| {
-            let words = self.vec_words;
-            let enter =
-                self.append(&mut machine_code, |b, target| round_robin::enqueue(&short, words, b, target))?;
-            let leave =
-                self.append(&mut machine_code, |b, target| round_robin::dequeue(&short, words, b, target))?;
-            Ok((enter, leave))
-        });
-        let short = short.transpose()?;
         let code = (!machine_code.is_empty())
             .then(|| Code::new(&machine_code, CODE_ALIGN))
             .transpose()
@@ -68,19 +55,8 @@ impl Jit {
             let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
             functions.set(level, moment, HandlerCode { entry, needs });
         }
-        let turns = short.zip(code.clone()).map(|((enter, leave), code)| {
-            // SAFETY: `append` put functions with these signatures there. They access a record only after checking that
-            // its vector has it, and `CompiledTurns` owns the code as long as it has them.
-            let (enter, leave) = unsafe {
-                (
-                    core::mem::transmute::<*const u8, EnqueueFn>(code.entry().add(enter)),
-                    core::mem::transmute::<*const u8, DequeueFn>(code.entry().add(leave)),
-                )
-            };
-            CompiledRoundRobin::new(enter, leave, code)
-        });
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
-        Ok(CompiledQueue { name: program.name.clone(), functions, turns, code, compile_ns })
+        Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
     }
 
     /// Compiles a function and appends its code to that of the others; returns its offset.
@@ -111,7 +87,6 @@ impl Jit {
 pub struct CompiledQueue {
     name: String,
     functions: HandlerTable,
-    turns: Option<CompiledRoundRobin>,
     /// The code of all functions; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
@@ -162,10 +137,6 @@ impl QueueCode for CompiledQueue {
             let entry = unsafe { core::mem::transmute::<Entry, direct::Entry>(function.entry) };
             Direct::new(entry, code)
         })
-    }
-
-    fn turns(&self) -> Option<CompiledRoundRobin> {
-        self.turns.clone()
     }
 
     fn fetch(&self) -> Option<Fetch> {
@@ -311,26 +282,16 @@ fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: Target
     builder.switch_to_block(entry);
     builder.seal_block(entry);
     let bases = builder.block_params(entry).try_into().expect("four parameters were declared");
-    Translator::new(handler, &mut builder, bases, Ends::Return).all();
+    Translator::new(handler, &mut builder, bases).all();
     builder.finalize(target);
 }
 
 /// Words are 8 bytes, aligned and in bounds.
 const WORD: MemFlagsData = MemFlagsData::trusted();
 
-/// What the end of a handler becomes.
-#[derive(Clone, Copy)]
-enum Ends {
-    /// The end of the function, which returns the verdict's word.
-    Return,
-    /// A jump to one block per verdict. The block may take the word as its parameter.
-    GoOn([clif::Block; Verdict::ALL.len()]),
-}
-
 struct Translator<'t, 'f> {
     handler: &'t Handler,
     builder: &'t mut FunctionBuilder<'f>,
-    ends: Ends,
     /// The addresses of the words of each scope.
     bases: [clif::Value; 4],
     /// The handler's values as Cranelift values.
@@ -354,14 +315,9 @@ impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
 impl<'t, 'f> Translator<'t, 'f> {
     /// Makes a translator of a handler; `bases` are the addresses of the words of each scope, and `ends` says how to
     /// return a verdict.
-    fn new(
-        handler: &'t Handler,
-        builder: &'t mut FunctionBuilder<'f>,
-        bases: [clif::Value; 4],
-        ends: Ends,
-    ) -> Self {
+    fn new(handler: &'t Handler, builder: &'t mut FunctionBuilder<'f>, bases: [clif::Value; 4]) -> Self {
         let values = vec![None; handler.types.len()];
-        Self { handler, builder, ends, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
+        Self { handler, builder, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
     }
 
     /// Translates the whole handler. A path without a verdict passes.
@@ -432,14 +388,7 @@ impl<'t, 'f> Translator<'t, 'f> {
     /// Emits the end of the handler: a return of the verdict's word, or a jump to the verdict's block.
     fn end(&mut self, verdict: Verdict, line: u32) {
         let word = self.word(verdict.word(line) as i64);
-        match self.ends {
-            Ends::Return => self.builder.ins().return_(&[word]),
-            Ends::GoOn(blocks) => {
-                let block = blocks[verdict as usize];
-                let n_given = self.builder.block_params(block).len();
-                self.builder.ins().jump(block, &[clif::BlockArg::Value(word)][..n_given])
-            }
-        };
+        self.builder.ins().return_(&[word]);
     }
 
     /// Emits an operation. Truth values are bytes of 0 or 1.

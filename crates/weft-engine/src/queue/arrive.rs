@@ -96,15 +96,9 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn enqueue_partitioned(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
-        self.enqueue_partitioned_slot(leaf, slot);
-    }
-
-    /// Enqueues a packet that is already stored to a tree of one level with several partitions.
-    #[inline(always)]
-    pub(super) fn enqueue_partitioned_slot(&mut self, leaf: &mut Level, slot: u32) {
         let known = (0, LevelKind::Partitions);
         let levels = &mut core::array::from_mut(leaf)[..];
-        let len = self.packets.len(slot);
+        let len = u64::from(packet.len);
         let Some(partition) = self.admit(levels, known, 0, slot, len) else { return };
         if levels[0].shape.ranks_packets {
             self.rank_packet(&mut levels[0], 0, partition, slot);
@@ -123,19 +117,13 @@ impl<C: QueueCode> Shared<C> {
         packet: &Packet,
         arrived_ns: u64,
     ) {
-        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
-        self.enqueue_two_levels_slot::<LINES>(levels, slot);
-    }
-
-    /// Enqueues a packet that is already stored to a tree of two levels; `LINES` as in [`Self::enqueue_two_levels`].
-    #[inline(always)]
-    pub(super) fn enqueue_two_levels_slot<const LINES: bool>(&mut self, levels: &mut [Level], slot: u32) {
         let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
         let (above, below) = match LINES {
             true => ((0, LevelKind::Partitions), (1, LevelKind::Fifo)),
             false => ((0, LevelKind::Nothing), (1, LevelKind::Nothing)),
         };
-        let len = self.packets.len(slot);
+        let len = u64::from(packet.len);
         let Some(node) = self.admit(levels, above, 0, slot, len) else { return };
         let Some(partition) = self.admit(levels, below, node, slot, len) else { return };
         if !LINES && levels[1].shape.ranks_packets {

@@ -3,7 +3,7 @@
 use super::leave::ServeResult;
 use super::level::Level;
 use super::ranked::Ranked;
-use super::{Field, Packet, Queue, QueueCode, Sent};
+use super::{Packet, Queue, QueueCode, Sent};
 use core::fmt;
 use weft_ir::queue::LEVELS_MAX;
 
@@ -21,8 +21,8 @@ pub(super) struct Dispatch<C> {
 }
 
 impl<C: QueueCode> Dispatch<C> {
-    /// Selects the functions for a queue of these levels. `is_short`: the program has code for a fast path.
-    pub(super) fn of(levels: &[Level], fields: &[Field], is_short: bool) -> Self {
+    /// Selects the functions for a queue of these levels.
+    pub(super) fn of(levels: &[Level]) -> Self {
         let (enter, leave): (EnqueueFn<C>, DequeueFn<C>) = match levels {
             [line] if line.shape.is_ring => (Queue::enqueue_in_fifo, Queue::dequeue_from_fifo),
             [level] if level.shape.is_one && level.shape.is_ranked => {
@@ -35,8 +35,6 @@ impl<C: QueueCode> Dispatch<C> {
             [level] if level.shape.is_one || level.shape.is_ranked => {
                 (Queue::enqueue_in_tree::<1>, Queue::dequeue_from_tree)
             }
-            [root] if is_short => Queue::fast_path::<false>(root, fields),
-            [root, _] if is_short => Queue::fast_path::<true>(root, fields),
             [_] => (Queue::enqueue_partitioned, Queue::dequeue_partitioned),
             [level, line] if !level.shape.is_one && line.shape.is_fifo => {
                 (Queue::enqueue_two_levels::<true>, Queue::dequeue_from_fifos)

@@ -21,16 +21,6 @@ pub(super) enum ServeResult {
     Held(u64),
 }
 
-/// The handlers that already ran for a packet: the packet, and the verdict of ON DEQUEUE.
-#[derive(Clone, Copy)]
-pub(super) enum DequeueProgress {
-    Nothing,
-    /// Those of the FIFO below.
-    Fifo((u32, u64)),
-    /// Those of this level and of the levels below.
-    Here((u32, u64)),
-}
-
 impl<C: QueueCode> Shared<C> {
     /// Serves a node of the first of these levels.
     #[inline(always)]
@@ -45,18 +35,12 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Serves the first partition of a node on the last level.
+    /// Serves the first partition of a node on the last level. Looks up the records of the node, the partition and its
+    /// first packet once per turn.
     #[inline(always)]
     pub(super) fn serve_partitioned(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
-        self.serve_partitions(leaf, node, TURNS_ALL)
-    }
-
-    /// Serves a node of the last level, its partitions in their order, until a packet is sent. `turns` of
-    /// [`TURNS_ALL`] are left. Looks up the records of the node, the partition and its first packet once per turn.
-    #[inline(always)]
-    fn serve_partitions(&mut self, leaf: &mut Level, node: u32, turns: u32) -> ServeResult {
         let at = leaf.shape.at;
-        for turns_left in (0..turns).rev() {
+        for turns_left in (0..TURNS_ALL).rev() {
             let partition = match self.first_partition::<false>(leaf, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
@@ -120,21 +104,8 @@ impl<C: QueueCode> Shared<C> {
         below: &mut [Level],
         node: u32,
     ) -> ServeResult {
-        self.serve_partitions_above::<ONE, LINES>(level, below, node, TURNS_ALL)
-    }
-
-    /// Serves a node above other levels, its partitions in their order, until a packet is sent. `turns` of
-    /// [`TURNS_ALL`] are left.
-    #[inline(always)]
-    fn serve_partitions_above<const ONE: bool, const LINES: bool>(
-        &mut self,
-        level: &mut Level,
-        below: &mut [Level],
-        node: u32,
-        turns: u32,
-    ) -> ServeResult {
         let at = level.shape.at;
-        for turns_left in (0..turns).rev() {
+        for turns_left in (0..TURNS_ALL).rev() {
             let partition = match self.first_partition::<ONE>(level, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
@@ -157,17 +128,14 @@ impl<C: QueueCode> Shared<C> {
                 }
             }
             self.handlers.no_drops();
-            if let Some(served) =
-                self.serve_partition::<ONE, LINES>(level, below, node, partition, DequeueProgress::Nothing)
-            {
+            if let Some(served) = self.serve_partition::<ONE, LINES>(level, below, node, partition) {
                 return served;
             }
         }
         ServeResult::Empty
     }
 
-    /// Serves a partition of a node above other levels, or continues from `progress`. None if the node's first
-    /// partition may be another one now.
+    /// Serves a partition of a node above other levels. None if the node's first partition may be another one now.
     #[inline(always)]
     fn serve_partition<const ONE: bool, const LINES: bool>(
         &mut self,
@@ -175,38 +143,29 @@ impl<C: QueueCode> Shared<C> {
         below: &mut [Level],
         node: u32,
         partition: u32,
-        mut progress: DequeueProgress,
     ) -> Option<ServeResult> {
         let at = level.shape.at;
         let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
         let (slot, verdict) = loop {
-            let (slot, end) = if let DequeueProgress::Here(progress) = progress {
-                progress
-            } else {
-                let served = match (progress, &mut *below) {
-                    (DequeueProgress::Fifo(progress), [line]) => {
-                        self.serve_rest_of_fifo(line, partition, progress)
-                    }
-                    (_, [line]) if LINES => self.serve_single::<false>(line, partition),
-                    (_, below) => self.serve(below, partition),
-                };
-                visited.left_below::<ONE>(below, partition);
-                let slot = match served {
-                    ServeResult::Sent(slot) => slot as u32,
-                    ServeResult::Empty => return None,
-                    ServeResult::Held(until) => {
-                        self.handlers.set_held_until(until);
-                        self.skip_partition(level, node, partition, Verdict::Hold);
-                        return None;
-                    }
-                };
-                if !level.shape.has_dequeue {
-                    break (slot, Verdict::Pass);
-                }
-                let packet = self.packets.record(slot);
-                (slot, self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet)))
+            let served = match &mut *below {
+                [line] if LINES => self.serve_single::<false>(line, partition),
+                below => self.serve(below, partition),
             };
-            progress = DequeueProgress::Nothing;
+            visited.left_below::<ONE>(below, partition);
+            let slot = match served {
+                ServeResult::Sent(slot) => slot as u32,
+                ServeResult::Empty => return None,
+                ServeResult::Held(until) => {
+                    self.handlers.set_held_until(until);
+                    self.skip_partition(level, node, partition, Verdict::Hold);
+                    return None;
+                }
+            };
+            if !level.shape.has_dequeue {
+                break (slot, Verdict::Pass);
+            }
+            let packet = self.packets.record(slot);
+            let end = self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
@@ -224,40 +183,7 @@ impl<C: QueueCode> Shared<C> {
         Some(ServeResult::Sent(slot.into()))
     }
 
-    /// Continues to serve the first partition of the root, which is a FIFO or above one. The packet of `progress` has
-    /// left its list and all counts. That many turns, this one included, are left before partitions are served
-    /// unconditionally.
-    #[inline(never)]
-    pub(super) fn serve_after_handlers(
-        &mut self,
-        levels: &mut [Level],
-        partition: u32,
-        progress: DequeueProgress,
-        turns_left: u32,
-    ) -> ServeResult {
-        self.left = partition;
-        let turns = TURNS_MAX + turns_left.saturating_sub(1);
-        match (levels, progress) {
-            ([leaf], DequeueProgress::Here(progress)) => {
-                match self.serve_rest(leaf, 0, partition, progress) {
-                    Some((slot, verdict)) => {
-                        leaf.after_dequeue(0, partition, verdict);
-                        ServeResult::Sent(slot.into())
-                    }
-                    None => self.serve_partitions(leaf, 0, turns),
-                }
-            }
-            ([level, below @ ..], progress) => {
-                match self.serve_partition::<false, true>(level, below, 0, partition, progress) {
-                    Some(served) => served,
-                    None => self.serve_partitions_above::<false, true>(level, below, 0, turns),
-                }
-            }
-            ([], _) => ServeResult::Empty,
-        }
-    }
-
-    /// Serves a node that is above other levels and itself below one.
+    /// As [`Shared::serve_above`], below other levels and itself below one.
     #[inline(never)]
     fn serve_above_below<const ONE: bool>(
         &mut self,
@@ -288,20 +214,10 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Serves the first partition that has packets unconditionally, after the turns are used up.
-    #[cold]
-    pub(super) fn serve_forced(&mut self, levels: &mut [Level]) -> ServeResult {
-        match levels {
-            [leaf] => self.serve_partitions(leaf, 0, TURNS_MAX),
-            [level, below @ ..] => self.serve_partitions_above::<false, true>(level, below, 0, TURNS_MAX),
-            [] => ServeResult::Empty,
-        }
-    }
-
     /// Handles a first partition without packets. If it stays in the order, it moves behind others of its rank. Once
     /// the turns are used up it must leave the order, or this would not end.
     #[inline(never)]
-    pub(super) fn found_empty<const ONE: bool>(
+    fn found_empty<const ONE: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],

@@ -19,7 +19,6 @@ mod overflow;
 mod packets;
 mod ranked;
 mod records;
-mod round_robin;
 mod shared;
 pub mod snapshot;
 mod tally;
@@ -35,7 +34,6 @@ pub use tally::{LineTotal, ProgramText, Tally, WATCHED_MAX, WaitHistogram};
 use weft_core::Time;
 use weft_core::marks::Marks;
 use weft_ir::queue::layout::NONE;
-use weft_ir::queue::round_robin::CompiledRoundRobin;
 use weft_ir::queue::{Field, HEADERS_MAX, Verdict, word};
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 
@@ -273,8 +271,6 @@ pub struct Queue<C> {
     levels: Vec<Level>,
     shared: Shared<C>,
     dispatch: Dispatch<C>,
-    /// The code of the fast path; [`Dispatch`] avoids it if the program has none.
-    fast: CompiledRoundRobin,
     /// When a packet that the last dequeue found waiting is released; [`NEVER`] if there was none.
     wake_at: u64,
     last_sent: u32,
@@ -288,10 +284,8 @@ impl<C: QueueCode> Queue<C> {
     pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
         let packets = Packets::new(&program, code.fetch());
         let levels = levels(&program);
-        let turns = code.turns();
         let mut queue = Self {
-            dispatch: Dispatch::of(&levels, &program.fields, turns.is_some()),
-            fast: turns.unwrap_or_default(),
+            dispatch: Dispatch::of(&levels),
             levels,
             shared: Shared::new(program, code, packets, seed),
             wake_at: NEVER,

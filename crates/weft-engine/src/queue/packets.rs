@@ -106,28 +106,6 @@ impl Packets {
         slot
     }
 
-    /// Stores a packet whose words fit into one line, and returns its slot. None if no slot is free. `FLOW`: only the
-    /// flow is stored.
-    #[inline(always)]
-    pub(super) fn store_next<const FLOW: bool>(
-        &mut self,
-        packet: &Packet,
-        arrived_ns: u64,
-        fields: &[Field],
-    ) -> Option<u32> {
-        let slot = self.free;
-        let words = self.lines.get_mut(slot as usize)?;
-        self.free = words[LINK] as u32;
-        describe(words, packet, arrived_ns);
-        match fields {
-            _ if FLOW => words[FIELDS] = u64::from(packet.flow),
-            [one] => words[FIELDS] = packet.word(*one),
-            [one, two, ..] => (words[FIELDS], words[FIELDS + 1]) = (packet.word(*one), packet.word(*two)),
-            [] => {}
-        }
-        Some(slot)
-    }
-
     /// Takes a free slot.
     #[inline(always)]
     fn take_free(&mut self) -> u32 {

@@ -8,8 +8,8 @@ use weft_ir::queue::generate::{self, Rng};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueCode,
-    QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
+    Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
 };
 use weft_jit::Jit;
 
@@ -111,9 +111,9 @@ fn fifo_keeps_order_and_drop_end() {
 }
 
 #[test]
-fn fast_path_matches_slow_path() {
-    // If it failed, the compiled fast path would send or drop other packets than the slow path, or leave it a wrong
-    // state.
+fn compiled_turns_match_interpreter() {
+    // If it failed, a queue whose partitions take turns would send or drop other packets when compiled, or reach
+    // another state.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..300 {
         let mut rng = Rng::from_seed(seed);
@@ -121,37 +121,40 @@ fn fast_path_matches_slow_path() {
         assert_eq!(verify(&program), Ok(()), "{program}");
         let program = Arc::new(program);
         let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
-        assert!(code.turns().is_some(), "{program}");
-        let mut short = Queue::new(program.clone(), code, 0, seed);
-        let mut long = Queue::new(program.clone(), Interpreted::new(program), 0, seed);
-        short.watch();
-        long.watch();
+        let mut compiled = Queue::new(program.clone(), code, 0, seed);
+        let mut interpreted = Queue::new(program.clone(), Interpreted::new(program), 0, seed);
+        compiled.watch();
+        interpreted.watch();
         for step in 0..2_000_u64 {
             let (now, grows) = (step / 3, step / 200 % 2 == 0);
             if rng.percent(if grows { 60 } else { 35 }) {
                 let packet = packet(&mut rng, step);
-                short.enqueue(&packet, now);
-                long.enqueue(&packet, now);
+                compiled.enqueue(&packet, now);
+                interpreted.enqueue(&packet, now);
             } else {
-                let sent = short.dequeue(now);
-                assert_eq!(sent, long.dequeue(now), "seed {seed}, step {step}");
+                let sent = compiled.dequeue(now);
+                assert_eq!(sent, interpreted.dequeue(now), "seed {seed}, step {step}");
                 if let Some(sent) = sent {
-                    short.record_sent(&sent, now);
-                    long.record_sent(&sent, now);
+                    compiled.record_sent(&sent, now);
+                    interpreted.record_sent(&sent, now);
                 }
             }
             let [ours, theirs]: [Vec<_>; 2] = [
-                core::iter::from_fn(|| short.poll_dropped()).collect(),
-                core::iter::from_fn(|| long.poll_dropped()).collect(),
+                core::iter::from_fn(|| compiled.poll_dropped()).collect(),
+                core::iter::from_fn(|| interpreted.poll_dropped()).collect(),
             ];
             assert_eq!(ours, theirs, "seed {seed}, step {step}");
-            assert_eq!(short.partitions(100), long.partitions(100), "seed {seed}, step {step}");
+            assert_eq!(compiled.partitions(100), interpreted.partitions(100), "seed {seed}, step {step}");
             if step % 10 == 0 {
-                assert_eq!(short.snapshot(), long.snapshot(), "seed {seed}, step {step}");
+                assert_eq!(compiled.snapshot(), interpreted.snapshot(), "seed {seed}, step {step}");
             }
         }
-        assert_eq!((short.counts(), short.lines()), (long.counts(), long.lines()), "seed {seed}");
-        assert!(short.counts().is_conserved(), "seed {seed}");
+        assert_eq!(
+            (compiled.counts(), compiled.lines()),
+            (interpreted.counts(), interpreted.lines()),
+            "seed {seed}"
+        );
+        assert!(compiled.counts().is_conserved(), "seed {seed}");
     }
 }
 
@@ -186,7 +189,7 @@ fn held_packet_regains_its_rank() {
 #[test]
 fn endless_turns_block_no_partition() {
     // If it failed, a quantum of one byte, or a partition that stays in the order without packets, would hold a link
-    // forever; or compiled code would stop elsewhere than the interpreter.
+    // forever.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     let always = |verdict| Some(Handler { body: vec![Step::End(verdict, 1)], types: Vec::new() });
     let next = always(Verdict::Next);

@@ -1,4 +1,4 @@
-//! The memory layout of a queue: the words of its engine, and those that compiled code reads.
+//! The memory layout of a queue: the private words of the engine, and the words of handlers.
 //!
 //! Records of nodes, partitions and packets are adjacent [`CacheLine`]s. The first words of a record are private to the
 //! queue ([`kept`], [`LINK`]); the words of handlers follow ([`super::word`]).

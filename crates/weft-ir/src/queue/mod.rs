@@ -14,10 +14,10 @@
 //! Data Plane" (HotNets 2013), and decision 0036.
 
 pub mod direct;
+mod effects;
 pub mod generate;
 pub mod layout;
 mod print;
-pub mod round_robin;
 pub mod run;
 pub mod verify;
 
@@ -769,11 +769,6 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
         None
     }
 
-    /// The compiled fast path of the program, if it has one.
-    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
-        None
-    }
-
     /// The function that prefetches a cache line, if the back end has one.
     fn fetch(&self) -> Option<layout::Fetch> {
         None
@@ -805,10 +800,6 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
         (**self).direct(level, moment)
     }
 
-    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
-        (**self).turns()
-    }
-
     fn fetch(&self) -> Option<layout::Fetch> {
         (**self).fetch()
     }
@@ -821,10 +812,6 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
 
     fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
         (**self).direct(level, moment)
-    }
-
-    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
-        (**self).turns()
     }
 
     fn fetch(&self) -> Option<layout::Fetch> {

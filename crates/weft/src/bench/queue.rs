@@ -278,7 +278,7 @@ fn counted() -> Vec<Case> {
 /// Counts the instructions per packet of a queue, compiled or handwritten.
 fn count_one(case: &Case, handwritten: bool, named: String) -> Result<Row, String> {
     progress(&format!("{named}: instructions"));
-    let args = ["bench-queue", &case.name, "--by-hand"];
+    let args = ["bench-queue", &case.name, "--handwritten"];
     let args = if handwritten { &args[..] } else { &args[..2] };
     let count = instructions_each(args, COUNTED, COUNTED_STEPS)?;
     Ok(Row::new(named, "instr", "instr/packet", &[count]))
