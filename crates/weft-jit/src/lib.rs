@@ -10,7 +10,7 @@
 //!   offsets in the code are in bounds.
 //! * Code appends to the vectors of the outcome itself. [`Jit::new`] measures the layout of vectors instead of assuming
 //!   it, and refuses a machine with an unknown layout.
-//! * Code writes only to a frame that the caller passes for this purpose ([`Program::run_on`], [`Program::pass_all`]),
+//! * Code writes only to a frame that the caller passes for this purpose ([`Program::run_on`], [`Program::run_batch`]),
 //!   at offsets that it has checked against the frame's length. It writes at the end of a pass, when nothing reads the
 //!   frame any more. In front of the frame it writes only into the headroom that the pass declares ([`Cx::front`]).
 //! * All frames of a batch have the same shape: [`weft_ir::batch`] gives each pass the number of slots that the batch

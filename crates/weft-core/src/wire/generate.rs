@@ -85,7 +85,7 @@ pub fn difference(protocols: &[Protocol], headers: &[Header], reading: &Reading)
 }
 
 /// Whether a sender could have cut each fragment of a frame (RFC 791 section 3.2, RFC 8200 section 4.5): all but the
-/// last of a packet carry a multiple of 8 bytes, and none reaches beyond [`PACKET_BYTES_MAX`].
+/// last of a packet carry a multiple of 8 bytes, and none reaches beyond 65,535 bytes.
 pub fn fragments_are_possible(protocols: &[Protocol], reading: &Reading) -> bool {
     reading.layers.iter().all(|layer| {
         let definition = &protocols[usize::from(layer.protocol.0)];

@@ -1,7 +1,7 @@
 //! Updates rows of tables that handlers also write.
 //!
 //! Only a worker that owns such a table, or that holds the lock of the row's stripe, may write it. So the workers
-//! execute the updates themselves, between two batches ([`weft_io::Node::run_errand`]): the first worker for a shared
+//! execute the updates themselves, between two batches ([`weft_io::Node::run_task`]): the first worker for a shared
 //! table, each worker for its own part of a table PER WORKER. They check again that a row still meets the statement's
 //! condition. No handler runs: `ON TIMEOUT` and `ON EVICT` are for rows that expire or are evicted.
 
