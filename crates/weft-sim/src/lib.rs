@@ -38,7 +38,7 @@
 //!     clusters: vec![Arc::new(cluster)],
 //!     routes: vec![route],
 //!     chains: Vec::new(),
-//!     links: Vec::new(),
+//!     call_queues: Vec::new(),
 //! };
 //! let mut world =
 //!     World::new(1, plan).network(Network::choppy(1)).server("10.0.0.1:50051", |_| Behaviour::default());
