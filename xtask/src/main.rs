@@ -36,11 +36,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "",
         "run queues in gates under Verilator, count them with Yosys (both must be installed; 10 minutes)",
     ),
-    (
-        "prose",
-        "[--list | --lower]",
-        "measure how plain comments are and how long documents; list old words; lower ceilings",
-    ),
+    ("prose", "[--list]", "measure how plain comments are and how long documents; list old words"),
     ("help", "", "print this"),
 ];
 

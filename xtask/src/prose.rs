@@ -1,59 +1,63 @@
 //! `cargo xtask prose`: measures how plain the comments are, and how long the documents.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use crate::book;
-use crate::tidy::debt::{self, Count, Debt};
 use crate::tidy::rust::Source;
 use crate::tidy::{self, File, glossary, prose};
 use crate::workspace::Workspace;
 
 /// Words whose share of the comment lines is measured, by the column that shows it.
-const COLUMNS: &[(&str, &[&str])] =
-    &[("what", &["what"]), ("nobody...", &["nobody", "somebody", "whoever"]), ("behind", &["behind"])];
+const COLUMNS: [(&str, &[&str]); 3] =
+    [("what", &["what"]), ("nobody...", &["nobody", "somebody", "whoever"]), ("behind", &["behind"])];
 
 /// Pages that `cargo xtask book` writes and [`book::pages`] does not give, because they need the binary.
 const MADE_BY_THE_BINARY: &[&str] = &[book::COMMAND_LINE];
 
-/// Prints the figures; `--list` prints each old name and each sign, `--lower` lowers the ceilings to the counts.
+/// Prints the figures; `--list` prints each old name and each sign.
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String> {
     let files = tidy::read_all(&workspace.root)?;
     let sources = tidy::sources(&files);
-    let counts: Vec<Count> = glossary::count(&sources).into_iter().chain(prose::count(&sources)).collect();
     match args.first().map(String::as_str) {
         None => {
             let made: Vec<String> = book::pages(&workspace.root)?.into_iter().map(|(path, _)| path).collect();
-            print!("{}{}", comments(&sources, &counts), documents(&files, &made));
+            print!("{}{}", comments(&sources), documents(&files, &made));
         }
         Some("--list") => {
-            for place in counts.iter().flat_map(|count| &count.places) {
-                println!("{place}");
+            for found in sources.iter().flat_map(|source| [glossary::old_names(source), prose::signs(source)])
+            {
+                found.iter().for_each(|finding| println!("{finding}"));
             }
         }
-        Some("--lower") => {
-            let path = workspace.root.join(debt::PATH);
-            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", debt::PATH))?;
-            let lowered = Debt::lowered(&text, &counts);
-            fs::write(&path, lowered).map_err(|error| format!("{}: {error}", debt::PATH))?;
-        }
-        Some(other) => return Err(format!("`{other}` is not an option: `--list` or `--lower`")),
+        Some(other) => return Err(format!("`{other}` is not an option: `--list`")),
     }
     Ok(true)
 }
 
+/// The figures of a crate.
+#[derive(Default)]
+struct Row {
+    comment_lines: usize,
+    /// Lines with a word of each column.
+    columns: [usize; COLUMNS.len()],
+    signs: usize,
+    old_names: usize,
+}
+
 /// A line per crate: its comment lines, the share of each column, and the faults by the rules of `tidy`.
-fn comments(sources: &[Source<'_>], counts: &[Count]) -> String {
-    let mut crates: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+fn comments(sources: &[Source<'_>]) -> String {
+    let mut crates: BTreeMap<&str, Row> = BTreeMap::new();
     for source in sources {
-        for package in [debt::package(source.path), "all"] {
-            let row = crates.entry(package).or_insert_with(|| vec![0; COLUMNS.len() + 1]);
+        for package in [prose::package(source.path), "all"] {
+            let row = crates.entry(package).or_default();
             for (_, line) in prose::comment_lines(source) {
-                row[0] += 1;
-                for (index, (_, words)) in COLUMNS.iter().enumerate() {
-                    row[index + 1] += usize::from(words.iter().any(|word| prose::has(line, word)));
+                row.comment_lines += 1;
+                for (n, (_, words)) in row.columns.iter_mut().zip(COLUMNS) {
+                    *n += usize::from(words.iter().any(|word| prose::has(line, word)));
                 }
             }
+            row.signs += prose::signs(source).len();
+            row.old_names += glossary::old_names(source).len();
         }
     }
     let total = crates.remove("all").map(|row| ("all", row));
@@ -63,15 +67,11 @@ fn comments(sources: &[Source<'_>], counts: &[Count]) -> String {
     }
     text += &format!("{:>11}{:>11}\n", "signs", "old names");
     for (package, row) in crates.into_iter().chain(total) {
-        let faults = |rule: &str| -> usize {
-            let of_row = counts.iter().filter(|count| package == "all" || count.package == package);
-            of_row.filter(|count| count.rule == rule).map(|count| count.places.len()).sum()
-        };
-        text += &format!("{package:<14}{:>14}", row[0]);
-        for n in &row[1..] {
-            text += &format!("{:>11}", percent(*n, row[0]));
+        text += &format!("{package:<14}{:>14}", row.comment_lines);
+        for n in row.columns.into_iter().chain([row.signs]) {
+            text += &format!("{:>11}", percent(n, row.comment_lines));
         }
-        text += &format!("{:>11}{:>11}\n", percent(faults(prose::RULE), row[0]), faults(glossary::RULE));
+        text += &format!("{:>11}\n", row.old_names);
     }
     text
 }
@@ -105,7 +105,7 @@ mod tests {
     fn share_is_of_comment_lines() {
         // If this failed, a crate with much code would look plainer than it is.
         let sources = [Source::new("crates/a/src/b.rs", "// what is behind\n// a\nlet what = 1;\n")];
-        let text = comments(&sources, &[]);
+        let text = comments(&sources);
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(row[..4], ["a", "2", "50.00", "%"], "{text}");
     }

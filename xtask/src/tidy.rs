@@ -2,7 +2,6 @@
 //!
 //! A rule is one function from text to [`Finding`]s, with a test that it holds and one that it can fail.
 
-pub(crate) mod debt;
 mod docs;
 pub(crate) mod glossary;
 mod graph;
@@ -82,11 +81,9 @@ fn check(workspace: &Workspace, files: &[File], names: &BTreeSet<String>) -> Vec
         findings.extend(sources::unsafe_code(source));
         findings.extend(sources::leftovers(source));
         findings.extend(sources::named_elements(source, names));
+        findings.extend(glossary::old_names(source));
     }
-    let (debt, unread) = debt::Debt::read(files);
-    let counts: Vec<_> = glossary::count(&sources).into_iter().chain(prose::count(&sources)).collect();
-    findings.extend(unread);
-    findings.extend(debt.check(&counts));
+    findings.extend(prose::above_share(&sources));
     findings.extend(sizes::documents(files));
     findings.extend(status::check(files, &sources, crate::COMMANDS));
     findings.extend(docs::decisions(files));

@@ -4,14 +4,8 @@
 //! variables and fields need no rule, because they follow the definitions. A common word counts only for the kinds of
 //! definition, and in the crates, that the glossary means. `cargo xtask prose --list` shows all old names.
 
-use std::collections::BTreeMap;
-
 use super::Finding;
-use super::debt::{Count, package};
 use super::rust::Source;
-
-/// The name of the rule in `debt.txt`.
-pub(crate) const RULE: &str = "names";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -143,19 +137,8 @@ impl Rename {
     }
 }
 
-/// The old names that each crate defines.
-pub(crate) fn count(sources: &[Source<'_>]) -> Vec<Count> {
-    let mut counts: BTreeMap<&str, Vec<Finding>> = BTreeMap::new();
-    for source in sources {
-        counts.entry(package(source.path)).or_default().extend(old_names(source));
-    }
-    let counts = counts.into_iter();
-    counts
-        .map(|(package, places)| Count { rule: RULE, package: package.to_owned(), free: 0, places })
-        .collect()
-}
-
-fn old_names(source: &Source<'_>) -> Vec<Finding> {
+/// The old names that a file defines.
+pub(crate) fn old_names(source: &Source<'_>) -> Vec<Finding> {
     let found = definitions(source).into_iter().flat_map(|definition| {
         let renames = RENAMES.iter().filter(|rename| rename.applies(source.path, &definition));
         let finding = |rename: &Rename| {
@@ -314,17 +297,5 @@ mod tests {
         let text = " { A(Fate), #[doc = \"\"] B { c: Fate }, C = 1, }";
         let names: Vec<&str> = variants(text).into_iter().map(|(_, name)| name).collect();
         assert_eq!(names, ["A", "B", "C"]);
-    }
-
-    #[test]
-    fn count_is_per_crate() {
-        // If this failed, one crate could spend the ceiling of another.
-        let sources = [
-            Source::new("crates/a/src/b.rs", "struct Dice;"),
-            Source::new("crates/c/src/d.rs", "struct Rng;"),
-        ];
-        let counts: Vec<(String, usize)> =
-            count(&sources).into_iter().map(|count| (count.package, count.places.len())).collect();
-        assert_eq!(counts, [("a".to_owned(), 1), ("c".to_owned(), 0)]);
     }
 }

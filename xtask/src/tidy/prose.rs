@@ -6,11 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
-use super::debt::{Count, package};
 use super::rust::Source;
-
-/// The name of the rule in `debt.txt`.
-pub(crate) const RULE: &str = "signs";
 
 /// Words and groups of words, in lower case.
 const SIGNS: &[&str] =
@@ -19,28 +15,32 @@ const SIGNS: &[&str] =
 /// One in this many comment lines may have a sign: 0.5 %.
 const LINES_A_SIGN: usize = 200;
 
-/// The signs in the comments of each crate.
-pub(crate) fn count(sources: &[Source<'_>]) -> Vec<Count> {
-    let mut counts: BTreeMap<&str, (usize, Vec<Finding>)> = BTreeMap::new();
+/// The signs of the crates that have more than their share.
+pub(super) fn above_share(sources: &[Source<'_>]) -> Vec<Finding> {
+    let mut crates: BTreeMap<&str, (usize, Vec<Finding>)> = BTreeMap::new();
     for source in sources {
-        let (n_lines, places) = counts.entry(package(source.path)).or_default();
-        for (number, line) in comment_lines(source) {
-            *n_lines += 1;
-            if let Some(sign) = SIGNS.iter().find(|sign| has(line, sign)) {
-                let text = format!("\"{sign}\": name the subject, and write the sentence in the active");
-                places.push(Finding::new(source.path, number, text));
-            }
-        }
+        let (n_lines, found) = crates.entry(package(source.path)).or_default();
+        *n_lines += comment_lines(source).count();
+        found.extend(signs(source));
     }
-    let counts = counts.into_iter();
-    counts
-        .map(|(package, (n_lines, places))| Count {
-            rule: RULE,
-            package: package.to_owned(),
-            free: n_lines / LINES_A_SIGN,
-            places,
-        })
-        .collect()
+    let is_above = |(n_lines, found): &(usize, Vec<Finding>)| found.len() > n_lines / LINES_A_SIGN;
+    crates.into_values().filter(is_above).flat_map(|(_, found)| found).collect()
+}
+
+/// The comment lines of a file that have a sign.
+pub(crate) fn signs(source: &Source<'_>) -> Vec<Finding> {
+    let finding = |(number, line)| {
+        let sign = SIGNS.iter().find(|sign| has(line, sign))?;
+        let text = format!("\"{sign}\": name the subject, and write the sentence in the active");
+        Some(Finding::new(source.path, number, text))
+    };
+    comment_lines(source).filter_map(finding).collect()
+}
+
+/// The crate of a file, or the first folder of its path.
+pub(crate) fn package(path: &str) -> &str {
+    let inside = path.strip_prefix("crates/").unwrap_or(path);
+    inside.split('/').next().unwrap_or(inside)
 }
 
 /// The lines that hold a line comment and no code, numbered from 1.
@@ -69,8 +69,8 @@ mod tests {
         // If this failed, code and texts for users would count as comments.
         let text = "// Nobody knows.\nlet a = \"nobody\"; // is asked\n/// The worker\n\
                     /// is told of it, be it so.\nfn f() {}\n";
-        let counts = count(&[Source::new("crates/a/src/b.rs", text)]);
-        let lines: Vec<usize> = counts[0].places.iter().map(|place| place.line).collect();
+        let found = signs(&Source::new("crates/a/src/b.rs", text));
+        let lines: Vec<usize> = found.iter().map(|sign| sign.line).collect();
         assert_eq!(lines, [1, 4], "one finding for a line, and none for a comment after code");
     }
 
@@ -84,7 +84,19 @@ mod tests {
     #[test]
     fn share_of_comment_lines_is_free() {
         // If this failed, a crate with few comments could have as many signs as one with many.
-        let text = "// A line.\n".repeat(2 * LINES_A_SIGN);
-        assert_eq!(count(&[Source::new("crates/a/src/b.rs", &text)])[0].free, 2);
+        let found = |n_signs: usize, path: &str| {
+            let text = "// A line.\n".repeat(2 * LINES_A_SIGN) + &"// Nobody.\n".repeat(n_signs);
+            above_share(&[Source::new("crates/a/src/b.rs", &text), Source::new(path, "// Nobody.\n")]).len()
+        };
+        assert_eq!(found(1, "crates/a/src/c.rs"), 0, "the share is that of the crate");
+        assert_eq!(found(2, "crates/a/src/c.rs"), 3, "each of them is shown");
+        assert_eq!(found(2, "crates/c/src/d.rs"), 1, "one crate cannot use the share of another");
+    }
+
+    #[test]
+    fn package_is_crate_or_top_folder() {
+        // If this failed, the signs of one crate could count for another.
+        assert_eq!(package("crates/weft-ir/src/lib.rs"), "weft-ir");
+        assert_eq!(package("xtask/src/main.rs"), "xtask");
     }
 }
