@@ -22,6 +22,8 @@ import time
 
 FRAME_BYTES = 60
 BURST = 64
+# A command may take so long.
+RUN_MAX_S = 600
 FLOWS = 4096
 ROUTES = 1000
 RULES = 200
@@ -334,8 +336,8 @@ def run_ns(task):
         return int(file.read().split()[0])
 
 
-def run(*argv, text=None, timeout_s=600):
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=timeout_s)
+def run(*argv, text=None):
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=RUN_MAX_S)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv[:4])}: {(done.stderr or done.stdout).strip()[-300:]}")
     return done.stdout
