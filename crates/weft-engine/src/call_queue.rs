@@ -790,25 +790,14 @@ mod tests {
     use crate::slab::Slab;
     use weft_core::options::ClusterOptions;
     use weft_core::rng::Rng;
+    use weft_ir::queue::generate;
     use weft_ir::queue::run::Interpreted;
-    use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions};
 
     const NOW: u64 = 1_000_000_000;
 
     /// A call queue with four slots and a FIFO program.
     fn call_queue() -> Arc<CallQueue> {
-        let level = Level {
-            name: "fifo".to_owned(),
-            partitions: Partitions::One,
-            vars: Vec::new(),
-            partition_vars: Vec::new(),
-            order: Order { bits: Some(0), by_least_packet: false },
-            packets: PacketOrder::Arrival,
-            limit: Limit { packets: Some(100), bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 },
-            handlers: Handlers::default(),
-        };
-        let program = QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() };
-        let program = Arc::new(program);
+        let program = Arc::new(generate::fifo(Some(100)));
         Arc::new(CallQueue {
             name: "line".to_owned(),
             of: QueueScope::Cluster(0),

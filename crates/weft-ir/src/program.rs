@@ -6,6 +6,7 @@
 
 use crate::ir::{Block, Endian, Function, Op, TableId};
 use std::sync::Arc;
+use weft_core::abi::{REGION_BODY, REGION_HEADERS, REGION_META};
 use weft_core::flow::flow_of;
 use weft_core::frame::{Offload, packet_size};
 use weft_core::inputs::InputSet;
@@ -305,15 +306,22 @@ impl InputLocation {
             _ => None,
         }
     }
-}
 
-impl InputLocation {
-    /// Whether it is derived from the whole message of a call, so that it changes with every field.
+    /// Whether it is the whole message of a call or derived from it, so that it changes with every field.
     pub fn is_derived(&self) -> bool {
         match self {
             Self::Body(path) => path.is_empty(),
             Self::Meta(meta) => *meta == Meta::Size,
             _ => false,
+        }
+    }
+
+    /// The region that holds the bytes of such an input.
+    pub fn region(&self) -> usize {
+        match self {
+            Self::Body(_) | Self::Entry(..) | Self::Frame(_) | Self::Layer(_) => REGION_BODY,
+            Self::Header(_) | Self::Trailer(_) => REGION_HEADERS,
+            Self::Meta(_) | Self::Key(_) | Self::Present(_) | Self::List(_) => REGION_META,
         }
     }
 }
@@ -526,17 +534,6 @@ pub enum SinkTarget {
         /// Whether rows with the keys are deleted instead of inserted.
         deletes: bool,
     },
-}
-
-impl InputLocation {
-    /// Whether it is the whole message of a call or derived from it, so that it changes with every field.
-    pub fn is_of_message(&self) -> bool {
-        match self {
-            Self::Body(path) => path.is_empty(),
-            Self::Meta(meta) => *meta == Meta::Size,
-            _ => false,
-        }
-    }
 }
 
 impl SinkDecl {

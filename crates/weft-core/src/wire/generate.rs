@@ -7,6 +7,7 @@ use super::{
     Checksum, Expr, Field, FieldId, FieldValue, FoundField, Header, Item, Next, Protocol, ProtocolId,
     Reading, Rule, Until, Width, build,
 };
+use crate::frame::IP_PACKET_MAX;
 use crate::rng::Rng;
 
 /// Maximum number of layers of a random frame.
@@ -99,14 +100,12 @@ pub fn fragments_are_possible(protocols: &[Protocol], reading: &Reading) -> bool
         };
         let bytes = layer.end - layer.header_end;
         let is_cut_well = number(more) == 0 || (bytes > 0 && bytes.is_multiple_of(FRAGMENT_UNIT_BYTES));
-        is_cut_well && number(offset) * FRAGMENT_UNIT_BYTES + bytes <= PACKET_BYTES_MAX
+        is_cut_well && number(offset) * FRAGMENT_UNIT_BYTES + bytes <= IP_PACKET_MAX
     })
 }
 
 /// Fragments begin at multiples of this many bytes.
 const FRAGMENT_UNIT_BYTES: usize = 8;
-/// Bytes of a packet of IP at most, header included (RFC 791 section 3.1).
-const PACKET_BYTES_MAX: usize = 65_535;
 
 /// A random header of a protocol; the fields that name the next header are left to the caller.
 pub fn header(definition: &Protocol, protocol: ProtocolId, rng: &mut Rng) -> Header {

@@ -16,7 +16,7 @@
 use super::stats::DropReason;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, ip_at, network_at, session_in_front};
+use weft_core::frame::{Frame, IP_PACKET_MAX, Pool, VLAN_TAGS_MAX, ip_at, network_at, session_in_front};
 use weft_core::ip::{IpPacket, Part};
 use weft_core::wire::{CARRIED_MAX, LAYERS_MAX};
 use weft_core::{Interval, Time};
@@ -32,7 +32,7 @@ pub const FRAGMENTS_WAITING_MAX: usize = 256;
 pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
 
 /// The longest payload of a fragmented packet.
-const PACKET_BYTES_MAX: u32 = 65_535;
+const PACKET_BYTES_MAX: u32 = IP_PACKET_MAX as u32;
 /// The EtherTypes of MPLS: RFC 3032 and RFC 5332.
 const ETHERTYPES_MPLS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 /// Bytes of the VLAN tags of a frame, and of a session id.

@@ -13,10 +13,10 @@ use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
 use weft_engine::packet::path::{Path, PathChange, PathCounts};
 use weft_engine::packet::trace::Trace;
 use weft_engine::queue::{Counts, ProgramText};
+use weft_ir::queue::generate;
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{
-    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
-    Scope, Slot, Step, Ty, Value, Verdict, word,
+    Field, Handler, Op, PacketOrder, QueueProgram, Scope, Slot, Step, Ty, Value, Verdict, word,
 };
 
 /// The hash key of flows, for tests that do not depend on it.
@@ -26,19 +26,7 @@ const MS: i64 = 1_000_000;
 const START: Time = Time(1_700_000_000_000 * MS);
 
 fn fifo(packets: u32) -> QueueProgram {
-    let limit =
-        Limit { packets: Some(packets), bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 };
-    let level = Level {
-        name: "fifo".to_owned(),
-        partitions: Partitions::One,
-        vars: Vec::new(),
-        partition_vars: Vec::new(),
-        order: Order { bits: Some(0), by_least_packet: false },
-        packets: PacketOrder::Arrival,
-        limit,
-        handlers: Handlers::default(),
-    };
-    QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() }
+    generate::fifo(Some(packets))
 }
 
 /// Marks each packet.

@@ -916,8 +916,8 @@ mod tests {
     use std::sync::mpsc::channel;
     use weft_engine::packet::link::Link as QueueLink;
     use weft_engine::queue::ProgramText;
+    use weft_ir::queue::generate;
     use weft_ir::queue::run::Interpreted;
-    use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions, QueueProgram};
 
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
@@ -957,18 +957,7 @@ mod tests {
 
     /// A link of one bit per nanosecond, with an unlimited FIFO.
     fn fast_link() -> QueueLink {
-        let level = Level {
-            name: "fifo".to_owned(),
-            partitions: Partitions::One,
-            vars: Vec::new(),
-            partition_vars: Vec::new(),
-            order: Order { bits: Some(0), by_least_packet: false },
-            packets: PacketOrder::Arrival,
-            limit: Limit { packets: None, bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 },
-            handlers: Handlers::default(),
-        };
-        let program = QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() };
-        let program = Arc::new(program);
+        let program = Arc::new(generate::fifo(None));
         let plan = LinkPlan {
             name: "wan".to_owned(),
             port: 0,

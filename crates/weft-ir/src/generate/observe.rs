@@ -10,8 +10,8 @@ use crate::program::{
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Counters, Cx, EditTarget, Message, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META,
-    REGIONS, Rewrite, Slot, State, TupleEdit, Verdict,
+    Cell, Counters, Cx, EditTarget, Message, Outcome, Parts, REGION_BODY, REGIONS, Rewrite, Slot, State,
+    TupleEdit, Verdict,
 };
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
@@ -170,17 +170,7 @@ impl Pass {
             Ty::Float => super::function::float(rng).to_bits(),
             Ty::Int | Ty::Row => super::function::int(rng) as u64,
             Ty::Bytes => {
-                let region = &mut self.regions[match place {
-                    InputLocation::Body(_)
-                    | InputLocation::Entry(..)
-                    | InputLocation::Frame(_)
-                    | InputLocation::Layer(_) => REGION_BODY,
-                    InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
-                    InputLocation::Meta(_)
-                    | InputLocation::Key(_)
-                    | InputLocation::Present(_)
-                    | InputLocation::List(_) => REGION_META,
-                }];
+                let region = &mut self.regions[place.region()];
                 let bytes = match place {
                     InputLocation::List(place) => random_list(rng, place),
                     _ => super::function::bytes(rng),

@@ -23,8 +23,8 @@ use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    self, Cell, Cx, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, Rewrite, ShortName,
-    SinkRow, Slot, State, TupleEdit, Verdict,
+    self, Cell, Cx, EditTarget, Fault, Point, REGION_BODY, REGION_META, Rewrite, ShortName, SinkRow, Slot,
+    State, TupleEdit, Verdict,
 };
 use weft_core::hash;
 use weft_core::native::{Arg, Call, Ended};
@@ -266,7 +266,7 @@ impl Interpreted {
             let present = cx.present.contains(index);
             present.then(|| match Ty::of(input.ty) {
                 Ty::Bytes => {
-                    let region = cx.regions[region_of(&input.place)];
+                    let region = cx.regions[input.place.region()];
                     // The engine's slots are inside their regions; otherwise this panics.
                     Val::Bytes(region[slot.a as usize..][..slot.b as usize].into())
                 }
@@ -274,21 +274,6 @@ impl Interpreted {
             })
         };
         direction.inputs.iter().zip(cx.slots).enumerate().map(value).collect()
-    }
-}
-
-/// The region that holds the bytes of an input.
-fn region_of(place: &InputLocation) -> usize {
-    match place {
-        InputLocation::Body(_)
-        | InputLocation::Entry(..)
-        | InputLocation::Frame(_)
-        | InputLocation::Layer(_) => REGION_BODY,
-        InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
-        InputLocation::Meta(_)
-        | InputLocation::Key(_)
-        | InputLocation::Present(_)
-        | InputLocation::List(_) => REGION_META,
     }
 }
 

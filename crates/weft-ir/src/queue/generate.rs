@@ -132,6 +132,21 @@ pub fn name(op: &Op) -> String {
     }
 }
 
+/// One FIFO that holds at most so many packets.
+pub fn fifo(packets: Option<u32>) -> QueueProgram {
+    let level = Level {
+        name: "fifo".to_owned(),
+        partitions: Partitions::One,
+        vars: Vec::new(),
+        partition_vars: Vec::new(),
+        order: Order { bits: Some(0), by_least_packet: false },
+        packets: PacketOrder::Arrival,
+        limit: Limit { packets, bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 },
+        handlers: Handlers::default(),
+    };
+    QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() }
+}
+
 /// A random program that [`verify`](super::verify::verify) accepts.
 pub fn program(rng: &mut Rng) -> QueueProgram {
     let known = Field::ALL.into_iter().map(|(field, _)| field);

@@ -15,7 +15,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_frontend::Variable;
 use std::sync::Arc;
-use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
+use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_META, Slot};
 use weft_core::hash;
 use weft_core::inputs::InputSet;
 use weft_core::types::Type;
@@ -90,17 +90,7 @@ impl Segment<'_, '_> {
             let mut column = Column {
                 ty: Ty::of(input.ty),
                 bytes_max: input_bytes_max(input.ty),
-                region: match input.place {
-                    InputLocation::Body(_)
-                    | InputLocation::Entry(..)
-                    | InputLocation::Frame(_)
-                    | InputLocation::Layer(_) => REGION_BODY,
-                    InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
-                    InputLocation::Meta(_)
-                    | InputLocation::Key(_)
-                    | InputLocation::Present(_)
-                    | InputLocation::List(_) => REGION_META,
-                },
+                region: input.place.region(),
                 read_by: match input.place {
                     InputLocation::Meta(Meta::PacketSize) => Some(Helper::PacketSize),
                     InputLocation::Meta(Meta::Flow) => Some(Helper::FlowOf),

@@ -69,7 +69,7 @@ fn sets(op: &Op, input: InputId) -> bool {
 
 /// Whether an input of the request is the whole message, or derived from it.
 fn is_whole(chain: &ChainProgram, input: InputId) -> bool {
-    chain.request.inputs[usize::from(input.0)].place.is_of_message()
+    chain.request.inputs[usize::from(input.0)].place.is_derived()
 }
 
 /// Whether a handler reads a field, before or after setting it, directly or as a part of the message.

@@ -149,7 +149,7 @@ fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
 /// Whether an element reads the whole message, or its size.
 fn reads_whole_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
     let inputs = inputs(chain, side);
-    let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_of_message();
+    let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_derived();
     handlers(element, side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
 }
 

@@ -289,7 +289,7 @@ impl<'e> ClashFinder<'e> {
     /// Whether `part` is a field of the message, and `whole` the message or its size.
     fn is_part_of(&self, side: Side, part: InputId, whole: InputId) -> bool {
         let place = |id: InputId| &self.direction(side).inputs[usize::from(id.0)].place;
-        place(whole).is_of_message() && matches!(place(part), InputLocation::Body(_))
+        place(whole).is_derived() && matches!(place(part), InputLocation::Body(_))
     }
 
     /// Whether two inputs may be one field of a frame.

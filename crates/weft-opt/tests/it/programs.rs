@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, iter, thread};
 
-use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
+use weft_core::abi::{EditTarget, Fault, REGION_BODY, Slot, Verdict};
 use weft_core::inputs::InputSet;
 use weft_core::list::ListCell;
 use weft_core::native::{NativeDecl, Prepared};
@@ -720,17 +720,7 @@ fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
         }
         _ => bytes,
     };
-    let region = &mut pass.regions[match input.place {
-        InputLocation::Body(_)
-        | InputLocation::Entry(..)
-        | InputLocation::Frame(_)
-        | InputLocation::Layer(_) => REGION_BODY,
-        InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
-        InputLocation::Meta(_)
-        | InputLocation::Key(_)
-        | InputLocation::Present(_)
-        | InputLocation::List(_) => REGION_META,
-    }];
+    let region = &mut pass.regions[input.place.region()];
     let at = region.len();
     region.extend_from_slice(bytes);
     Slot { a: at as u64, b: bytes.len() as u64 }
