@@ -32,7 +32,7 @@ pub struct Bundle {
     /// Binary files by name: descriptor sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binary: BTreeMap<String, Binary>,
-    /// Search folders for `.proto` files, besides those that the program names.
+    /// More search folders for `.proto` files than the program names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proto_paths: Vec<String>,
 }
@@ -497,7 +497,7 @@ pub struct Link {
     pub waited_us: [f64; 3],
     /// Drops and marks by source line, for all queues that the link has had.
     pub lines: Vec<QueueVerdict>,
-    /// Partitions that hold packets or are in the order, and those that once were; the first 64 of each level.
+    /// Partitions that hold packets or are in the order, now or earlier; the first 64 of each level.
     pub partitions: Vec<QueuePartition>,
 }
 

@@ -4,7 +4,7 @@ use crate::limits::INPUTS_MAX;
 use core::fmt;
 use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
 
-/// A set of input columns of one direction of a chain: for example those that are not NULL, or those that a program
+/// A set of input columns of one direction of a chain: for example the columns that are not NULL, or that a program
 /// reads.
 ///
 /// Bit `i % 64` of word `i / 64` stands for input `i`; compiled code reads and writes these words. Inputs from

@@ -1,4 +1,4 @@
-//! Builds the header lists that the engine itself sends, and adapts those that it forwards.
+//! Builds the engine's own header lists, and adapts forwarded ones.
 
 use rustc_hash::FxHashMap;
 use std::rc::Rc;

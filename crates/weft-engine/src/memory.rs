@@ -1,4 +1,4 @@
-//! Bounds the memory of calls: ends those that hold most when it exceeds the limit.
+//! Bounds the memory of calls: above the limit, ends the calls that hold most.
 //!
 //! A sender gets no credit for data that waits. So a connection holds at most its peer's windows, and one message
 //! gathered for a chain is bounded by itself. Many of either could still exceed the machine's memory.

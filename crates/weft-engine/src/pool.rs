@@ -69,7 +69,7 @@ pub(crate) struct Endpoint {
     pub(crate) n_gone: usize,
     /// The timer of the next progress check; None: no call waited.
     pub(crate) watch: Option<TimerKey>,
-    /// Connections that are allowed beyond those that the cluster always allows.
+    /// Connections that are allowed beyond the cluster's guaranteed ones.
     n_grown: u32,
     /// Calls that have returned their stream, and their number at the last check.
     pub(crate) n_left: u64,
@@ -261,7 +261,7 @@ impl Endpoint {
         self.n_grown = (allowed as u32).saturating_sub(few);
     }
 
-    /// It needs no connections beyond those that it has.
+    /// It needs no further connections.
     pub(crate) fn stop_growing(&mut self) {
         self.n_left_before = self.n_left;
         self.n_grown = (self.ready.len() as u32).saturating_sub(self.connections_few());

@@ -1,4 +1,4 @@
-//! Checks of request headers: which streams are calls, and the answer to those that are not.
+//! Checks request headers: whether a stream is a call, and the answer to any other stream.
 
 use weft_core::Status;
 use weft_proto::session::grpc::header::{Codec, parse_content_type, parse_timeout};

@@ -101,7 +101,7 @@ pub enum ChangeErrorKind {
     },
 }
 
-/// New copies of a table and its matchers, in place of those that workers use.
+/// New copies of a table and its matchers; they replace the copies that workers use.
 #[derive(Debug)]
 pub struct Swap {
     tables: [Arc<Table>; 2],

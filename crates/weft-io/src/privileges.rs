@@ -1,4 +1,4 @@
-//! Drops capabilities: a node keeps only those that it needs for changes at run time.
+//! Drops capabilities: a node keeps only what changes at run time need.
 //!
 //! Capabilities belong to threads, and a new thread inherits those of its creator (capabilities(7)). So the command
 //! drops them before the node starts threads; older threads drop their own.

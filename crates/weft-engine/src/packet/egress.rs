@@ -1,4 +1,4 @@
-//! Sends frames: to ports and groups, at once or after a delay; and counts those that are dropped.
+//! Sends frames to ports and groups, at once or after a delay, and counts dropped frames.
 
 use super::group::{Group, GroupPlan, GroupStats, MemberChoice};
 use super::plan::{Outlet, PacketPlan};
@@ -333,7 +333,7 @@ impl EgressPorts {
         self.drops[reason as usize] += frames;
     }
 
-    /// Returns the drops so far by reason, and those that are about to be counted.
+    /// Returns the drops so far by reason, with drops that are not counted yet.
     pub(super) fn drops(&self, soon: impl Iterator<Item = DropReason>) -> Vec<(DropReason, u64)> {
         let mut lost = self.drops;
         soon.for_each(|reason| lost[reason as usize] += 1);

@@ -221,7 +221,7 @@ enum PassResult {
     Other,
 }
 
-/// Receives the outcomes of a chain's passes. It accepts those that have an egress and edits, and nothing else.
+/// Receives the outcomes of a chain's passes. It accepts outcomes with an egress and edits alone.
 struct EgressSink<'e> {
     chain: &'e plan::PacketChain,
     /// The egress of frames that no element redirects.

@@ -55,7 +55,7 @@ pub struct PortReport {
     pub device: DeviceCounters,
     /// Frames dropped because [`super::WAITING_MAX`] were waiting for the port already.
     pub full: u64,
-    /// Frames dropped because the device is lost or down and a link declares this; not those that a link held.
+    /// Frames dropped because the device is lost or down and a link declares this. Frames held by a link do not count.
     pub lost: u64,
     /// Why the device is lost, and what a link declares to do meanwhile.
     pub gone: Option<(String, Option<OnFailure>)>,

@@ -502,7 +502,7 @@ impl HandlerWords {
         }
     }
 
-    /// The words of a moment; those that it does not have are empty.
+    /// The words of a moment; a word that it lacks is empty.
     fn words(&mut self, moment: Moment) -> Words<'_> {
         Words {
             node: &mut self.node,

@@ -1,4 +1,4 @@
-//! Pushed headers equal those that the definitions build around the same payload.
+//! Pushed headers equal the headers that the definitions build around the same payload.
 
 use weft_core::checksum::{fold, sum};
 use weft_core::rng::Rng;

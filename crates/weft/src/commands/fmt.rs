@@ -15,7 +15,7 @@ use weft_lang::{format, parser};
 /// The name of standard input.
 const STDIN: &str = "-";
 
-/// Runs `weft fmt`: rewrites files, prints them, or only lists those that would change.
+/// Runs `weft fmt`: rewrites files, prints them, or only lists files that would change.
 pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     let mut is_faulty = false;
     let mut would_change = 0;

@@ -111,7 +111,7 @@ impl Running {
         Ok(vec![QueryResult { columns, rows: vec![row], visible_ms, ..QueryResult::default() }])
     }
 
-    /// Refuses a queue that neither the program nor the library has, and lists those that exist.
+    /// Refuses a queue that neither the program nor the library has, and lists the existing queues.
     fn must_have_queue(&self, alter: &Alter<'_>, statement: &Statement, text: &str) -> Result<(), Refusal> {
         let (name, control) = (alter.name(), lock(&self.parts.control));
         let own = queues(&control.network, &control.sources);

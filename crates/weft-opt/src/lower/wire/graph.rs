@@ -1,4 +1,4 @@
-//! Builds the graph of layers that a parser reads: those that the chain uses, and those on the paths to them.
+//! Builds the graph of layers that a parser reads: the layers that the chain uses, and all on the paths to them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
