@@ -34,4 +34,4 @@ pub mod writer;
 pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::{BUSY_POLL_MAX, COALESCE};
 pub use worker::Task;
-pub use writer::{RowSender, TableRow, Writer, timestamp, write_row};
+pub use writer::{RowSender, Writer, write_row};

@@ -11,10 +11,11 @@ use weft_core::text::Escape;
 use weft_core::types::Repr;
 use weft_core::{Interval, Status, Type, abi::Counters};
 use weft_engine::FilterStats;
+use weft_engine::report::NodeStats;
+use weft_engine::report::Series;
+use weft_engine::report::{PacketNodeStats, PortReport};
 use weft_engine::stats::EndpointStats;
-use weft_io::node::NodeStats;
-use weft_io::packet::{PacketNodeStats, PortReport};
-use weft_io::writer::{Series, SinkMetrics};
+use weft_io::writer::SinkMetrics;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Element, Network, Sink, SinkTarget};
 

@@ -9,8 +9,8 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 use weft_core::Status;
 use weft_core::abi::Counters;
+use weft_engine::report::NodeStats;
 use weft_engine::stats::Stats;
-use weft_io::node::NodeStats;
 
 /// The interval between updates on a terminal, and elsewhere.
 const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::slice;
 use weft_api::QueryResult;
 use weft_core::table::{Row, Table};
+use weft_core::text::Rfc3339;
 use weft_core::types::Repr;
 use weft_core::{Time, Type, Value};
 use weft_engine::rules::{TableName, TableView};
 use weft_engine::state::StateStore;
-use weft_io::timestamp;
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::table_statement::{Statement, StatementKind, Summary, statements, table_of};
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -291,7 +291,7 @@ fn shown(value: &Value, ty: Type) -> serde_json::Value {
         (Value::Float(x), _) => (*x).into(),
         (Value::Int(n), Type::Uint(_) | Type::Size) => (*n as u64).into(),
         (Value::Int(n), Type::Interval) => format!("{} s", *n as f64 / 1e9).into(),
-        (Value::Int(n), Type::Timestamp) => timestamp(*n).into(),
+        (Value::Int(n), Type::Timestamp) => Rfc3339(*n).to_string().into(),
         (Value::Int(n), Type::Status) => {
             let status = weft_core::Status::from_code(*n as u64);
             status.map_or_else(|| (*n).into(), |status| status.name().into())

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use weft_engine::packet::impair::{Bursts, Loss};
 use weft_engine::queue::LineTotal;
-use weft_io::packet::{LinkReport, PacketNodeStats, PortReport};
+use weft_engine::report::{LinkReport, PacketNodeStats, PortReport};
 use weft_ir::queue::Verdict;
 
 /// The figures of one run.

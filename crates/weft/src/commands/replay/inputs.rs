@@ -11,7 +11,8 @@ use std::io;
 use weft_core::Time;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_engine::packet::plan::PacketPlan;
-use weft_io::packet::file::{FileSource, Pace, UnfinishedCounts};
+use weft_engine::packet::port::Pace;
+use weft_io::packet::file::{FileSource, UnfinishedCounts};
 use weft_io::packet::{BATCH_MAX, Device as _, Link, OpenError, QueueId};
 use weft_proto::capture::{self, LinkType};
 

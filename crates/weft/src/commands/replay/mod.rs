@@ -32,9 +32,10 @@ use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
 use weft_engine::plan::SinkTarget;
 use weft_engine::rules::{Change, TableName, TableView};
+use weft_engine::sinks::TableRow;
 use weft_engine::state::StateStore;
+use weft_io::clock;
 use weft_io::packet::Link;
-use weft_io::{TableRow, clock};
 use weft_lang::hir::{Chain, Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
