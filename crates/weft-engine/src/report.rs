@@ -98,3 +98,12 @@ pub struct Series {
     /// The row's text columns and their values. An empty text counts as no label.
     pub labels: Vec<(String, String)>,
 }
+
+/// The values of sinks `TO METRICS`.
+#[derive(Clone, Debug, Default)]
+pub struct SinkValues {
+    /// The last value of each series, in order.
+    pub values: Vec<(Series, f64)>,
+    /// Values dropped because there were too many series already.
+    pub n_lost: u64,
+}

@@ -14,7 +14,7 @@ use weft_core::Type;
 use weft_core::text::Escape;
 use weft_core::text::Rfc3339;
 use weft_engine::plan::{SinkFormat, SinkTarget};
-use weft_engine::report::Series;
+use weft_engine::report::{Series, SinkValues};
 use weft_engine::sinks::TableRow;
 use weft_engine::sinks::{Batch, CellValue, Row};
 
@@ -149,13 +149,10 @@ impl Writer {
 
 impl SinkMetrics {
     /// All series in order, each with its last value.
-    pub fn values(&self) -> Vec<(Series, f64)> {
-        self.lock().values.iter().map(|(series, value)| (series.clone(), *value)).collect()
-    }
-
-    /// Number of values dropped because there were [`SERIES_MAX`] series already.
-    pub fn n_lost(&self) -> u64 {
-        self.lock().n_lost
+    pub fn values(&self) -> SinkValues {
+        let gauges = self.lock();
+        let values = gauges.values.iter().map(|(series, value)| (series.clone(), *value)).collect();
+        SinkValues { values, n_lost: gauges.n_lost }
     }
 
     /// Sets the value of a series.
@@ -534,8 +531,9 @@ mod tests {
         let series = |n: usize| Series { labels: vec![("user".into(), n.to_string())], ..Series::default() };
         (0..SERIES_MAX + 3).for_each(|n| metrics.set(series(n), 1.0));
         metrics.set(series(0), 2.0);
-        assert_eq!((metrics.values().len(), metrics.n_lost()), (SERIES_MAX, 3));
-        assert_eq!(metrics.values()[0].1, 2.0);
+        let SinkValues { values, n_lost } = metrics.values();
+        assert_eq!((values.len(), n_lost), (SERIES_MAX, 3));
+        assert_eq!(values[0].1, 2.0);
     }
 
     fn shown(write: impl FnOnce(&mut Vec<u8>)) -> String {

@@ -1,6 +1,6 @@
 //! Reads and sets JSON values by pointer (RFC 6901), without parsing the rest into a tree.
 
-use crate::PrepareError;
+use weft_core::native::PrepareError;
 use core::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;

@@ -1,6 +1,7 @@
 //! Message authentication, and JSON Web Tokens protected by it (RFC 7515, RFC 7519).
 
-use crate::{PrepareError, key, option};
+use weft_core::native::PrepareError;
+use crate::{key, option};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use core::fmt;

@@ -1,6 +1,6 @@
 //! Parses keys from the bytes of a file or a variable.
 
-use crate::PrepareError;
+use weft_core::native::PrepareError;
 use crate::text::push_unhex;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

@@ -3,11 +3,11 @@
 use crate::commands::link::setting::Settings;
 use crate::commands::link::spec;
 use crate::log::{Format, Level};
-use crate::memory::MemoryLimit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weft_control::memory::MemoryLimit;
 use weft_io::{BUSY_POLL_MAX, COALESCE};
 
 /// A full-stack, application-defined network.

@@ -4,34 +4,20 @@
 
 mod admin;
 mod bench;
-mod changes;
 mod cli;
 mod client;
 mod commands;
-mod compile;
-mod definition_files;
-mod dropped;
 mod fault;
 mod job;
 mod keys;
-#[cfg(test)]
-#[path = "../../weft-lang/tests/support/large.rs"]
-mod large;
-mod library;
 mod log;
 mod lsp;
-mod memory;
-mod metrics;
-mod missing_args;
-mod natives;
+mod machine;
 mod open_files;
-mod ordering;
-mod packets;
 mod parallel_backend;
 mod private;
 mod progress;
 mod recording_file;
-mod repeats;
 mod running;
 mod seeds;
 mod signals;
@@ -40,8 +26,6 @@ mod source;
 mod status_table;
 mod stderr;
 mod stdout;
-mod svg;
-mod table;
 mod token;
 mod trace_file;
 mod watch;
@@ -85,7 +69,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => fault.report(),
+        Err(fault) => fault::report(&fault),
     }
 }
 

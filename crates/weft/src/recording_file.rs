@@ -6,15 +6,17 @@
 //! [`weft_engine::recording`]. A link of calls has a queue for each worker: the recordings of the workers follow each
 //! other, in order, each in the form of a link.
 
-use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::{Files, unreadable};
+use crate::machine::check_files;
+use crate::source::unreadable;
 use crate::stderr;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use weft_api::Bundle;
+use weft_control::check::Accepted;
+use weft_control::files::Files;
 use weft_engine::queue::QueueProgram;
 use weft_engine::recording::{EndReason, Recorder};
 use weft_io::file::read_regular;
@@ -229,7 +231,7 @@ impl Recording {
     pub(crate) fn program(&self) -> Result<Program, Fault> {
         let bundle = &self.head.program;
         let checked = check_files(&bundle.root, &mut Files::in_bundle(bundle));
-        let Some(network) = checked.network else {
+        let Some(Accepted { network, .. }) = checked.accepted else {
             stderr::diagnostics(&checked.diagnostics, &checked.sources);
             // The recording contains the whole program: a missing file is no fault of the machine.
             return Err(Fault::Reported);

@@ -23,8 +23,8 @@ use self::handlers::HandwrittenHandlers;
 use super::process::{allocations_each, can_count, instructions_each};
 use super::report::{Report, Row};
 use super::{progress, refused};
-use crate::compile::check_files;
-use crate::source::Files;
+use crate::machine::check_files;
+use weft_control::files::Files;
 
 /// Descriptions of packets that a run cycles through; a power of two.
 const PACKETS: usize = 1 << 14;
@@ -371,9 +371,9 @@ fn program(queue: &str) -> Result<QueueProgram, String> {
         ..Bundle::default()
     };
     let checked = check_files("bench.weft", &mut Files::in_bundle(&bundle));
-    let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
-    let link = network.links.first().ok_or("there is no link")?;
-    Ok(weft_opt::lower::queue(&link.queue))
+    let accepted = checked.accepted.ok_or_else(|| refused(&checked.diagnostics))?;
+    let link = accepted.lowered.links.first().ok_or("there is no link")?;
+    Ok((*link.queue).clone())
 }
 
 /// Generates packets of these flows, of random lengths.

@@ -1,6 +1,8 @@
 //! `weft explain`: the effects of each element, the pairs that may be swapped and why others may not, the planned order
 //! with its cost, and the tables that can be sharded. For queues: cost and memory.
 
+use crate::source;
+use weft_control::check::Accepted;
 mod data;
 mod effect_names;
 mod filters;
@@ -12,13 +14,13 @@ mod text;
 use self::queues::{ExplainedQueue, LinkInfo};
 use crate::cli::{AdminArgs, ExplainArgs};
 use crate::client::Client;
-use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::missing_args::{self, MissingArgs};
-use crate::source::{Files, require};
+use crate::machine::check_files;
+use crate::source::require;
 use crate::stderr;
 use crate::stdout;
 use weft_api::Status;
+use weft_control::missing_args::{self, MissingArgs};
 use weft_core::abi::Counters;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{Network, Queue};
@@ -31,9 +33,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         return Err(extra_words_fault(args, first));
     }
     require(&args.file).map_err(|fault| missing_file_fault(&args.file, fault))?;
-    let checked = check_files(&args.file, &mut Files::on_disk());
+    let checked = check_files(&args.file, &mut source::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let Some(Accepted { network, .. }) = checked.accepted else {
+        return Err(Fault::reported(checked.at_fault));
+    };
     let (chains, queues) = select(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
         return Err(no_picture_fault(&network, args.name.as_deref()));

@@ -2,7 +2,8 @@
 
 use super::position::{position_of, range_of};
 use super::programs::{Programs, Root};
-use crate::source::{FILE_BYTES_MAX, Files};
+use crate::source;
+use crate::source::FILE_BYTES_MAX;
 use lsp_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, CompletionItem, CompletionItemKind, CompletionResponse,
     CompletionTextEdit, DiagnosticRelatedInformation, DiagnosticSeverity, DiagnosticTag, DocumentHighlight,
@@ -250,7 +251,7 @@ fn protos(root: &Root) -> impl Iterator<Item = Proto> {
     analysis.program.items.iter().filter_map(|item| match item {
         weft_lang::ast::Item::Type(item) => {
             let from = analysis.sources.file(item.span.file).name();
-            Some(Proto { span: item.path.span, files: Files::on_disk().proto_files(&item.schema(), from) })
+            Some(Proto { span: item.path.span, files: source::on_disk().proto_files(&item.schema(), from) })
         }
         _ => None,
     })
@@ -469,7 +470,7 @@ fn paths(name: &str, kind: PathKind) -> Vec<String> {
     let mut beside: Vec<String> =
         fits.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
     beside.sort();
-    let library = crate::library::paths().filter(|_| kind == PathKind::Program).map(str::to_owned);
+    let library = weft_control::library::paths().filter(|_| kind == PathKind::Program).map(str::to_owned);
     beside.into_iter().chain(library).collect()
 }
 

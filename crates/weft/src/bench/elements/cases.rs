@@ -1,20 +1,19 @@
 //! The measured chains: each library element in a chain of its own, and the chain of the ADN paper.
 
+use crate::machine::check_for;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use weft_control::check::Accepted;
 
 use weft_api::Bundle;
 use weft_ir::program::ChainProgram;
-use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 use weft_native::by_hand::{Compressor, Sealer};
-use weft_opt::lower::{LowerOptions, lower};
 
 use super::rig::{Payload, STRANGER, USERS};
 use crate::bench::{refused, twins};
-use crate::compile::check_files;
-use crate::library;
-use crate::source::Files;
+use weft_control::files::Files;
+use weft_control::library;
 
 const PROTO: &str = include_str!("bench.proto");
 const HEAD: &str = "CREATE TYPE bench FROM PROTO 'bench.proto';
@@ -324,8 +323,8 @@ impl Case {
     /// The library lacks the element, or it does not compile.
     pub(super) fn program(&self) -> Result<ChainProgram, String> {
         let named = |why: String| format!("{}: {why}", self.name);
-        let (network, _) = network(self.files, self.text, self.stages, &(self.rows)()).map_err(named)?;
-        lower(&network, 0, &LowerOptions { workers: 1 }).map_err(|diagnostics| named(refused(&diagnostics)))
+        let (accepted, _) = network(self.files, self.text, self.stages, &(self.rows)()).map_err(named)?;
+        Ok(accepted.lowered.chains.into_iter().next().expect("the network has a chain").program)
     }
 
     /// Lines of code of the element and of its twin, without comments and blank lines.
@@ -349,7 +348,7 @@ pub(super) fn network(
     text: &str,
     stages: &str,
     rows: &str,
-) -> Result<(Network, SourceMap), String> {
+) -> Result<(Accepted, SourceMap), String> {
     let chain = "CREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS";
     whole(files, &format!("{text}\n{chain} {stages}; END;\n{rows}"))
 }
@@ -358,7 +357,7 @@ pub(super) fn network(
 ///
 /// # Errors
 /// As for [`network`].
-pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), String> {
+pub(super) fn whole(files: &[&str], text: &str) -> Result<(Accepted, SourceMap), String> {
     let mut all = String::new();
     for file in files {
         let _ = writeln!(all, "IMPORT '{file}';");
@@ -367,10 +366,10 @@ pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), 
     let files =
         BTreeMap::from([("bench.weft".to_owned(), all), ("bench.proto".to_owned(), PROTO.to_owned())]);
     let root = "bench.weft".to_owned();
-    let checked =
-        check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files, ..Bundle::default() }));
-    let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
-    Ok((network, checked.sources))
+    let mut files = Files::in_bundle(&Bundle { root, files, ..Bundle::default() });
+    let checked = check_for("bench.weft", &mut files, |_| 1);
+    let accepted = checked.accepted.ok_or_else(|| refused(&checked.diagnostics))?;
+    Ok((accepted, checked.sources))
 }
 
 /// Orders of a user, some 250 bytes.

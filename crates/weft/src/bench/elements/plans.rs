@@ -1,15 +1,16 @@
 //! Chains of library elements in written order and in planned order, and the time of planning.
 
+use crate::machine::Machine;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
+use weft_control::check::Accepted;
 use weft_core::hash::HashKey;
 
 use weft_ir::program::ChainProgram;
 use weft_jit::Jit;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
-use weft_opt::lower::{LowerOptions, lower};
 
 use super::cases::{self, permissions, replicas};
 use super::rig::{Lane, Messages, Programs, USERS};
@@ -17,9 +18,9 @@ use super::{compiled, jit};
 use crate::bench::report::{Report, Row};
 use crate::bench::{progress, refused};
 use crate::commands::explain;
-use crate::compile::Compiler;
-use crate::ordering::{PlannedChain, ordered};
 use crate::parallel_backend::ParallelBackend;
+use weft_control::compile::Compiler;
+use weft_control::ordering::{PlannedChain, ordered};
 
 /// Rounds with timing. The planner uses the least of their figures, because other processes use the machine as well.
 const TRACED: usize = 12;
@@ -137,9 +138,8 @@ pub(crate) fn run(quick: bool) -> Report {
 
 /// Measures a chain in its written order and in its planned order, and describes the plan in a line.
 fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
-    let (network, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
-    let written = lower(&network, 0, &LowerOptions { workers: 1 });
-    let written = written.map_err(|diagnostics| refused(&diagnostics))?;
+    let (accepted, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
+    let (network, written) = (accepted.network, accepted.lowered.chains[0].program.clone());
     let messages = Messages::new(&written, String::into_bytes, 1, 0);
     let mut lane = compiled(&messages, &written, &jit()?)?;
     let plan = measured(&network, &written, &mut lane, &messages);
@@ -200,22 +200,22 @@ fn times() -> Result<Vec<Row>, String> {
         ["library/elements/acl.weft", "library/elements/fault.weft", "library/elements/mutation.weft"];
     progress("compiling 100 elements");
     let text = many(ELEMENTS / 10, 10);
-    let (network, sources) = cases::whole(&files, &text)?;
+    let (accepted, _) = cases::whole(&files, &text)?;
     let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
-    let compiler = Compiler::new(Box::new(backend), 1, HashKey::from_seed(1));
+    let compiler = Compiler::new(Box::new(backend), Box::new(Machine), 1, HashKey::from_seed(1));
     let compile = || {
-        let compiled = compiler.compile(&network, &sources, &[]);
-        compiled
-            .map(|compiled| compiled.took.as_secs_f64() * 1e3)
-            .map_err(|diagnostics| refused(&diagnostics))
+        let (lowered, began) = (accepted.lowered.clone(), Instant::now());
+        let compiled = compiler.compile(&accepted.network, lowered, &[]);
+        let took_ms = began.elapsed().as_secs_f64() * 1e3;
+        compiled.map(|_| took_ms).map_err(|diagnostics| refused(&diagnostics))
     };
     compile()?;
     let compile_ms = (0..REPEATED).map(|_| compile()).collect::<Result<Vec<f64>, _>>()?;
-    let plan_ms: Vec<f64> = (0..REPEATED).map(|_| plan_ms(&network)).collect::<Result<_, _>>()?;
+    let plan_ms: Vec<f64> = (0..REPEATED).map(|_| plan_ms(&accepted)).collect();
     progress("explaining 16 elements");
-    let (network, sources) = cases::whole(&files, &many(1, EXPLAINED))?;
+    let (accepted, sources) = cases::whole(&files, &many(1, EXPLAINED))?;
     let explain_ms =
-        (0..REPEATED).map(|_| explain_ms(&network, &sources)).collect::<Result<Vec<f64>, _>>()?;
+        (0..REPEATED).map(|_| explain_ms(&accepted.network, &sources)).collect::<Result<Vec<f64>, _>>()?;
     Ok(vec![
         Row::new("100 elements in 10 chains", "compile", "ms", &compile_ms),
         Row::new("100 elements in 10 chains", "analyse and plan", "ms", &plan_ms),
@@ -224,16 +224,12 @@ fn times() -> Result<Vec<Row>, String> {
 }
 
 /// The time to analyse and plan all chains, which compiling includes.
-fn plan_ms(network: &Network) -> Result<f64, String> {
-    let options = LowerOptions { workers: 1 };
-    let programs = (0..network.chains.len()).map(|chain| lower(network, chain, &options));
-    let programs: Vec<ChainProgram> =
-        programs.collect::<Result<_, _>>().map_err(|diagnostics| refused(&diagnostics))?;
+fn plan_ms(Accepted { network, lowered }: &Accepted) -> f64 {
     let began = Instant::now();
-    for (chain, program) in programs.iter().enumerate() {
-        std::hint::black_box(ordered(network, chain, program, &[]));
+    for (at, chain) in lowered.chains.iter().enumerate() {
+        std::hint::black_box(ordered(network, at, &chain.program, &[]));
     }
-    Ok(began.elapsed().as_secs_f64() * 1e3)
+    began.elapsed().as_secs_f64() * 1e3
 }
 
 fn explain_ms(network: &Network, sources: &SourceMap) -> Result<f64, String> {

@@ -17,10 +17,9 @@ use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
 use weft_jit::Jit;
 use weft_lang::hir::Network;
-use weft_lang::source::SourceMap;
 
-use super::cases::{fill, network_of_text};
-use crate::packets;
+use super::cases::{accepted, fill, plan_of};
+use weft_control::check::Accepted;
 
 /// Frames of each chain; `WEFT_PACKETS` sets the number for all chains together.
 const FRAMES: usize = 600;
@@ -130,12 +129,12 @@ fn backends_agree_on_random_traffic() {
     // Prefetch from tables of any size, as with many flows.
     let compilers = [jit(), jit().prefetching_always()];
     for (nth, (on, stages)) in CHAINS.iter().enumerate() {
-        let (network, sources) = network(on, stages);
+        let accepted = network(on, stages);
         let n_ports = 1 + usize::from(on.contains(','));
-        let traffic = Traffic::new(&network, nth as u64, frames, n_ports);
-        let interpreted = observe(&Interp, &network, &sources, &traffic);
+        let traffic = Traffic::new(&accepted.network, nth as u64, frames, n_ports);
+        let interpreted = observe(&Interp, &accepted, &traffic);
         for jit in &compilers {
-            let compiled = observe(jit, &network, &sources, &traffic);
+            let compiled = observe(jit, &accepted, &traffic);
             assert_eq!(interpreted.stats, compiled.stats, "{stages}: counters");
             let differs = interpreted.left.iter().zip(&compiled.left).position(|(a, b)| a != b);
             assert_eq!(differs, None, "{stages}: frames that leave");
@@ -158,7 +157,7 @@ struct Observed {
 }
 
 /// Compiles a program with these stages on the given ports, with the imports that they need.
-fn network(on: &str, stages: &str) -> (Network, SourceMap) {
+fn network(on: &str, stages: &str) -> Accepted {
     let names: BTreeSet<&str> = stages
         .split([';', '>'])
         .filter_map(|stage| stage.split_whitespace().next())
@@ -171,16 +170,16 @@ fn network(on: &str, stages: &str) -> (Network, SourceMap) {
          CREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
          CREATE CHAIN tried ON PORT {on} AS {stages}; END;\n"
     );
-    network_of_text(text).unwrap_or_else(|why| panic!("{stages}: {why}"))
+    accepted(text).unwrap_or_else(|why| panic!("{stages}: {why}")).0
 }
 
 /// The chain with rules and routes in its tables.
-fn plan(backend: &dyn Backend, network: &Network, sources: &SourceMap) -> PacketPlan {
-    let mut lowered = packets::lower(network, sources, 1, |_| true).expect("the library is right");
+fn plan(backend: &dyn Backend, Accepted { network, lowered }: &Accepted) -> PacketPlan {
+    let (network, mut lowered) = (network.clone(), lowered.clone());
     fill(&mut lowered, 100, 100);
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
-    let plan = packets::plan(network, lowered, 1, &mut staged, backend).expect("it is compiled");
+    let plan = plan_of(Accepted { network, lowered }, &mut staged, backend).expect("it is compiled");
     store.commit(staged);
     plan
 }
@@ -286,9 +285,9 @@ fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
 }
 
 /// Runs the traffic through the program on a backend. Returns what the comparison needs.
-fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffic: &Traffic) -> Observed {
+fn observe(backend: &dyn Backend, accepted: &Accepted, traffic: &Traffic) -> Observed {
     let mut now = Time(1_000_000_000);
-    let plan = Arc::new(plan(backend, network, sources));
+    let plan = Arc::new(plan(backend, accepted));
     let mut engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&plan));
     let mut pool = Pool::new(PoolConfig { small: 1 << 14, large: 64 });
     let (mut left, mut rows, mut frames) = (Vec::new(), Vec::new(), Vec::new());

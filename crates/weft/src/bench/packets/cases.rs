@@ -1,7 +1,13 @@
 //! The measured chains, and the rules and routes in their tables.
 
+use crate::machine::Machine;
+use crate::machine::check_for;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use weft_control::check::Accepted;
+use weft_control::packets::PlanBuilder;
+use weft_engine::state::Staged;
+use weft_ir::backend::Backend;
 
 use weft_api::Bundle;
 use weft_core::classify::generate::{Family, prefixes, rules};
@@ -14,16 +20,13 @@ use weft_engine::state::StateStore;
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_jit::Jit;
-use weft_lang::diagnostic::Diagnostic;
-use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 use super::rig::{Flow, UDP, all_flows, destinations, of_host};
 use crate::bench::refused;
-use crate::compile::check_files;
-use crate::packets::{self, Lowered};
 use crate::parallel_backend::ParallelBackend;
-use crate::source::Files;
+use weft_control::files::Files;
+use weft_opt::judge::Lowered;
 
 /// A chain and its traffic.
 #[derive(Clone, Copy, Debug)]
@@ -210,18 +213,16 @@ impl Case {
     /// # Errors
     /// The library lacks a file, or this machine has no machine code.
     pub(super) fn ready(&self) -> Result<PreparedCase, String> {
-        let (network, sources) = self.network()?;
-        let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-        let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
+        let Accepted { network, mut lowered } = self.accepted()?;
         let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
         admit_users(&mut lowered, || destinations(&rules, &routes, self.flows));
         admit_flows(&mut lowered, || all_flows(&rules, &routes, self.flows));
-        let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
+        let lookups = lowered.chains.iter().map(|lowered| most_lookups(&lowered.program)).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = ParallelBackend::new(Arc::new(jit));
         let mut store = StateStore::new(1, HashKey::from_seed(1));
         let mut staged = store.stage();
-        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
+        let plan = plan_of(Accepted { network, lowered }, &mut staged, &backend)?;
         store.commit(staged);
         Ok(PreparedCase { plan: Arc::new(plan), store, lookups, rules, routes })
     }
@@ -231,20 +232,18 @@ impl Case {
     /// # Errors
     /// As of [`Case::ready`].
     pub(super) fn code(&self, store: &mut StateStore) -> Result<Arc<PacketPlan>, String> {
-        let (network, sources) = self.network()?;
-        let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-        let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
+        let accepted = self.accepted()?;
         let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
         let mut staged = store.stage();
         staged.keep_rows();
-        let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
+        let mut plan = plan_of(accepted, &mut staged, &backend)?;
         plan.forget_rules();
         store.note_coded();
         Ok(Arc::new(plan))
     }
 
     /// Compiles the case's program, with the imports that it needs.
-    fn network(&self) -> Result<(Network, SourceMap), String> {
+    fn accepted(&self) -> Result<Accepted, String> {
         let imports: String =
             LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
         let own =
@@ -255,21 +254,34 @@ impl Case {
             "{imports}{own}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
              CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n{inserts}\n"
         );
-        network_of_text(text)
+        Ok(accepted(text)?.0)
     }
 }
 
-/// The network of a program.
+/// Compiles the chains on ports of a program.
+///
+/// # Errors
+/// The back end refuses a chain.
+pub(super) fn plan_of(
+    Accepted { network, lowered }: Accepted,
+    state: &mut Staged,
+    backend: &dyn Backend,
+) -> Result<PacketPlan, String> {
+    let mut builder = PlanBuilder { network: &network, version: 1, state, backend, host: &Machine };
+    builder.packets(lowered, |_| true).map_err(|diagnostics| refused(&diagnostics))
+}
+
+/// Checks a program for one worker.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn network_of_text(text: String) -> Result<(Network, SourceMap), String> {
+pub(super) fn accepted(text: String) -> Result<(Accepted, SourceMap), String> {
     let root = "bench.weft".to_owned();
     let files = BTreeMap::from([(root.clone(), text)]);
-    let checked =
-        check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files, ..Bundle::default() }));
-    let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
-    Ok((network, checked.sources))
+    let mut files = Files::in_bundle(&Bundle { root, files, ..Bundle::default() });
+    let checked = check_for("bench.weft", &mut files, |_| 1);
+    let accepted = checked.accepted.ok_or_else(|| refused(&checked.diagnostics))?;
+    Ok((accepted, checked.sources))
 }
 
 /// Moves a route to host addresses: a router does not forward to other addresses.
@@ -285,9 +297,9 @@ fn to_hosts(mut route: Rule) -> Rule {
 
 /// Puts this many rules into each firewall, a different set into each, and this many routes and a default route into
 /// each router.
-pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> (Vec<Vec<Rule>>, Vec<Rule>) {
+pub(super) fn fill(lowered: &mut Lowered, n_rules: usize, n_routes: usize) -> (Vec<Vec<Rule>>, Vec<Rule>) {
     let (mut filled, mut routes) = (Vec::new(), Vec::new());
-    for program in lowered.iter_mut().map(Lowered::program) {
+    for program in lowered.chains.iter_mut().map(|chain| &mut chain.program) {
         let is_gateway = program.elements.iter().any(|element| element.element == PER_FLOW);
         for table in &mut program.tables {
             let of = program.elements.iter().find(|element| element.name == table.owner);
@@ -330,26 +342,26 @@ fn gateway_rules() -> Vec<Vec<Value>> {
 }
 
 /// Makes each of these hosts a user of a GTP-U gateway, in its own tunnel to one of 16 stations.
-fn admit_users(lowered: &mut [Lowered], hosts: impl Fn() -> BTreeSet<[u8; 4]>) {
+fn admit_users(lowered: &mut Lowered, hosts: impl Fn() -> BTreeSet<[u8; 4]>) {
     let user = |(at, host): (u8, [u8; 4])| {
         let [host, station] = [host, [192, 0, 2, 16 + at % 16]].map(|ip| Value::Bytes(ip.to_vec()));
         vec![host, station, Value::Int(at.into())]
     };
-    let tables = lowered.iter_mut().flat_map(|lowered| &mut lowered.program().tables);
+    let tables = lowered.chains.iter_mut().flat_map(|lowered| &mut lowered.program.tables);
     for table in tables.filter(|table| table.spec.name == "users") {
         table.rows = (0..=u8::MAX).cycle().zip(hosts()).map(user).collect();
     }
 }
 
 /// Gives each of these flows a row in the table of a gateway.
-fn admit_flows(lowered: &mut [Lowered], flows: impl Fn() -> Vec<Flow>) {
+fn admit_flows(lowered: &mut Lowered, flows: impl Fn() -> Vec<Flow>) {
     let row = |flow: Flow| {
         let (dst, port) = (flow[8..12].to_vec(), u16::from_be_bytes([flow[12], flow[13]]));
         let next = Value::Bytes(vec![2, 0, 0, 0, 0, flow[11] % 64]);
         let own = Value::Bytes(vec![2, 0, 0, 0, 0, 1]);
         ((dst.clone(), port), vec![Value::Bytes(dst), Value::Int(port.into()), next, own])
     };
-    let tables = lowered.iter_mut().flat_map(|lowered| &mut lowered.program().tables);
+    let tables = lowered.chains.iter_mut().flat_map(|lowered| &mut lowered.program.tables);
     for table in tables.filter(|table| table.owner == PER_FLOW) {
         let rows: BTreeMap<_, _> = flows().into_iter().map(row).collect();
         table.rows = rows.into_values().collect();

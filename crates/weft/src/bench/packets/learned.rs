@@ -17,14 +17,12 @@ use weft_engine::sinks::TableRow;
 use weft_engine::state::StateStore;
 use weft_io::{RowSender, Writer, clock};
 use weft_jit::Jit;
-use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 
-use super::cases::network_of_text;
-use crate::bench::refused;
+use super::cases::{accepted, plan_of};
 use crate::bench::report::Row;
-use crate::packets;
-use crate::running::{ROWS_WAITING_MAX, changes_of, learn_rows};
+use crate::running::{ROWS_WAITING_MAX, learn_rows};
+use weft_control::tables::sent_changes;
 
 /// A packet to port 1 adds its source; later packets of this source are dropped.
 const PROGRAM: &str = "IMPORT 'library/protocols/all.weft';
@@ -47,13 +45,12 @@ type Mail = (Arc<Swap>, Sender<()>);
 
 /// The figures of this many rows, one after the other.
 pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
-    let (network, sources) = network_of_text(PROGRAM.to_owned())?;
-    let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-    let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
+    let (accepted, _) = accepted(PROGRAM.to_owned())?;
+    let network = accepted.network.clone();
     let backend = Jit::new().map_err(|why| why.to_string())?;
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
-    let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
+    let plan = plan_of(accepted, &mut staged, &backend)?;
     store.commit(staged);
     let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
     let (writer, mut senders) = Writer::start(1, Some(tables)).map_err(|error| error.to_string())?;
@@ -82,7 +79,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
 fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow>, mail: &Sender<Mail>) {
     learn_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");
-        for (name, changes) in changes_of(network, rows).0 {
+        for (name, changes) in sent_changes(network, rows).0 {
             let (Some(pending), _) = store.change_where_possible(&name, changes, clock::now()) else {
                 continue;
             };

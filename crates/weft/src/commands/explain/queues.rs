@@ -1,10 +1,10 @@
 //! Explains queues: levels, handlers, operations per packet, memory.
 
 use crate::commands::link::spec::rate_text;
-use crate::commands::{count, grouped};
-use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 use weft_ir::queue::{
     Level, Limit, Moment, Order, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Victim, word,
 };

@@ -5,13 +5,13 @@ use super::history::{
 };
 use super::show::{cut_text, ms_text, open, seconds};
 use crate::cli::LinkExplainArgs;
-use crate::commands::{count, grouped};
 use crate::fault::Fault;
 use crate::stderr;
 use crate::stdout;
-use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 use weft_engine::call_queue::CALL_BYTES;
 use weft_engine::queue::DropCause;
 use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};

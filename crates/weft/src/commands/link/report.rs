@@ -1,14 +1,14 @@
 //! The report of an emulated link's traffic.
 
 use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP, rate_text};
-use crate::commands::{count, grouped};
-use crate::running::link_drops;
-use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
+use weft_control::status::link_drops;
 use weft_engine::packet::impair::{Bursts, Loss};
 use weft_engine::queue::LineTotal;
 use weft_engine::report::{LinkReport, PacketNodeStats, PortReport};

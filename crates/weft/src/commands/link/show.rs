@@ -3,14 +3,14 @@
 use super::history::{History, Link, PacketEnd, PacketHistory, level_name, path_words};
 use super::spec::rate_text;
 use crate::cli::LinkShowArgs;
-use crate::commands::{count, grouped};
 use crate::fault::Fault;
 use crate::recording_file::{self, EndedEarly, Recording};
 use crate::stdout;
-use crate::svg::{begin, escaped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::path::Path;
+use weft_control::show::svg::{begin, escaped};
+use weft_control::show::{count, grouped};
 
 /// The columns and rows of a chart on a terminal.
 const COLUMNS: usize = 72;

@@ -3,11 +3,10 @@
 use super::schedule::{self, Step};
 use super::setting::{Setting, Side};
 use crate::cli::EmulateArgs;
-use crate::compile::{Checked, check_files};
 use crate::fault::Fault;
-use crate::library;
-use crate::missing_args;
-use crate::source::{Files, require};
+use crate::machine::check_files;
+use crate::source;
+use crate::source::require;
 use crate::stderr;
 use crate::trace_file;
 use core::fmt::Write as _;
@@ -15,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_api::{Bundle, RECORD_SECONDS_MAX};
+use weft_control::check::Accepted;
+use weft_control::library;
+use weft_control::missing_args;
 use weft_engine::packet::impair::{Impairments, Loss};
 use weft_engine::packet::path::{Path, PathChange};
 use weft_lang::ast::Item;
@@ -299,7 +301,10 @@ fn rounded(n: f64) -> f64 {
 ///
 /// # Errors
 /// The program is wrong: a queue does not exist, or does not accept its arguments. The errors are already printed.
-pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Checked, Bundle), Fault> {
+pub(super) fn program(
+    up: &LinkDirection,
+    down: &LinkDirection,
+) -> Result<(Accepted, SourceMap, Bundle), Fault> {
     let mut text = String::new();
     for import in BTreeSet::from([&up.import, &down.import]) {
         let _ = writeln!(text, "IMPORT '{}';", import.replace('\'', "''"));
@@ -315,12 +320,12 @@ pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Check
     }
     let texts = [up, down].into_iter().flat_map(|direction| direction.texts.clone());
     let open: Arc<BTreeMap<_, _>> = Arc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
-    let mut files = Files::with_open(&open);
+    let mut files = source::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    match checked.network {
+    match checked.accepted {
         None => Err(Fault::reported(checked.at_fault)),
-        Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
+        Some(accepted) => Ok((accepted, checked.sources, files.into_bundle(PROGRAM))),
     }
 }
 
@@ -339,10 +344,10 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
         return Ok((named.to_owned(), import, BTreeMap::new()));
     }
     require(name)?;
-    let mut files = Files::on_disk();
+    let mut files = source::on_disk();
     let checked = check_files(name, &mut files);
     // Warnings come from the check of the whole program, where they appear once for both directions.
-    let Some(network) = checked.network else {
+    let Some(Accepted { network, .. }) = checked.accepted else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
         return Err(Fault::reported(checked.at_fault));
     };

@@ -3,11 +3,11 @@
 use super::choice::Arrival;
 use super::report::InputReport;
 use crate::cli::{ReplayArgs, Speed};
-use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::stderr;
 use std::collections::VecDeque;
 use std::io;
+use weft_control::show::grouped;
 use weft_core::Time;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_engine::packet::plan::PacketPlan;

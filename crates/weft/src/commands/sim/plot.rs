@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::svg::{begin, escaped};
+use weft_control::show::svg::{begin, escaped};
 
 /// Sizes in pixels.
 const WIDTH: usize = 860;

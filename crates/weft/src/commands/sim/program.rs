@@ -1,15 +1,18 @@
 //! Queue programs at the head of simulated links.
 
+use crate::source;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weft_control::check::Accepted;
 
-use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::library;
-use crate::missing_args::{self, MissingArgs};
-use crate::source::{Files, require};
+use crate::machine::check_files;
+use crate::source::require;
 use crate::stderr;
 use weft_api::Bundle;
+use weft_control::files::Files;
+use weft_control::library;
+use weft_control::missing_args::{self, MissingArgs};
 use weft_engine::queue::{Queue, QueueProgram};
 use weft_jit::{CompiledQueue, Jit};
 use weft_lang::{hir, nearest};
@@ -119,7 +122,7 @@ impl Program {
         if library::text(&import).is_none() {
             return Err(unknown(file, name));
         }
-        Self::of_source(label, name, arguments, &Source::checked(&import, Files::on_disk())?)
+        Self::of_source(label, name, arguments, &Source::checked(&import, source::on_disk())?)
     }
 
     /// A queue of a source, with arguments if there are any.
@@ -154,19 +157,21 @@ impl Program {
 impl Source {
     fn of_file(path: &str) -> Result<Self, Fault> {
         require(path)?;
-        Self::checked(path, Files::on_disk())
+        Self::checked(path, source::on_disk())
     }
 
     fn of_text(name: &str, text: String) -> Result<Self, Fault> {
         let open = Arc::new(BTreeMap::from([(name.to_owned(), text)]));
-        Self::checked(name, Files::with_open(&open))
+        Self::checked(name, source::with_open(&open))
     }
 
     /// Checks a program and keeps its queues, its files, and the queues whose arguments are missing.
     fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
         let checked = check_files(path, &mut files);
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
-        let network = checked.network.ok_or_else(|| Fault::reported(checked.at_fault))?;
+        let Some(Accepted { network, .. }) = checked.accepted else {
+            return Err(Fault::reported(checked.at_fault));
+        };
         let (bundle, missing_args) = (files.into_bundle(path), missing_args::queues(&checked.sources));
         Ok(Self { path: path.to_owned(), bundle, queues: network.queues, missing_args })
     }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::plot::{Chart, Group};
 use crate::cli::SenderName;
-use crate::commands::{count, grouped};
-use crate::table::{Align, Table};
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 use weft_sim::net::silver_bullet::{Application, Comparison, Configuration, Outcome};
 
 /// The configurations that the paper compares.

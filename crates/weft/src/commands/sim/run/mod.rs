@@ -18,13 +18,13 @@ use super::program::Program;
 use super::recorded::RecordedDiscipline;
 use super::{pool, queue_seed, report_missing_seeds, sender};
 use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
-use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file::{self, LinkSetup};
 use crate::signals::{self, Request};
 use crate::stderr;
 use crate::trace_file;
+use weft_control::show::grouped;
 use weft_sim::net::{Discipline, SenderSpec};
 
 /// The maximum number of compared queues.

@@ -7,8 +7,8 @@ use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
 use crate::commands::link::spec::rate_text;
 use crate::commands::sim::plot::{Chart, Group};
 use crate::commands::sim::report::shown;
-use crate::commands::{count, grouped};
-use crate::table::{Align, Table};
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 use weft_sim::net::measure::{Histogram, power};
 
 /// The shortest time that a bar shows.

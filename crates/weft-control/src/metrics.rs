@@ -3,8 +3,7 @@
 //! Each family is written once, with its `# HELP` and `# TYPE`, followed by all of its samples. The sinks of a program
 //! have their own families, named `weft_SINK_COLUMN`. [`check`] refuses programs in which two of them would collide.
 
-use crate::running::RowsRefused;
-use crate::running::{link_drops, port_drops};
+use crate::status::{RowsRefused, link_drops, port_drops};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use weft_core::text::Escape;
@@ -12,10 +11,9 @@ use weft_core::types::Repr;
 use weft_core::{Interval, Status, Type, abi::Counters};
 use weft_engine::FilterStats;
 use weft_engine::report::NodeStats;
-use weft_engine::report::Series;
+use weft_engine::report::{Series, SinkValues};
 use weft_engine::report::{PacketNodeStats, PortReport};
 use weft_engine::stats::EndpointStats;
-use weft_io::writer::SinkMetrics;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Element, Network, Sink, SinkTarget};
 
@@ -93,8 +91,8 @@ const TUPLES: &str = "weft_element_tuples_total";
 /// Labels of every series of a sink.
 const SINK_LABELS: [&str; 2] = ["chain", "instance"];
 
-/// Renders the whole page.
-pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsRefused) -> String {
+/// Renders the whole page. `memory_bytes` is the resident memory of the process.
+pub fn render(node: &NodeStats, sinks: &SinkValues, rows_refused: &RowsRefused, memory_bytes: u64) -> String {
     let mut page = Page::default();
     let stats = &node.stats;
     page.one("weft_version", stats.version);
@@ -130,18 +128,18 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsR
     for (table, n) in rows_refused {
         page.sample("weft_table_rows_refused_total", &[("table", table)], *n);
     }
-    page.one("weft_sink_series_lost_total", sinks.n_lost());
+    page.one("weft_sink_series_lost_total", sinks.n_lost);
     if let Some(packets) = &node.packets {
         page.packets(packets);
     }
     page.one("weft_syscalls_total", node.syscalls);
-    page.one("weft_memory_resident_bytes", crate::running::resident_bytes());
+    page.one("weft_memory_resident_bytes", memory_bytes);
     page.sinks(sinks);
     page.0
 }
 
 /// Refuses values of sinks whose names collide with each other, or with the node's own families.
-pub(crate) fn check(network: &Network) -> Vec<Diagnostic> {
+pub fn check(network: &Network) -> Vec<Diagnostic> {
     let instances = network.chains.iter().flat_map(|chain| &chain.instances);
     let mut of_elements: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for instance in instances {
@@ -399,10 +397,10 @@ impl Page {
     }
 
     /// The values of sinks, of this program and of earlier ones.
-    fn sinks(&mut self, sinks: &SinkMetrics) {
-        let mut families: BTreeMap<String, Vec<(Series, f64)>> = BTreeMap::new();
-        for (series, value) in sinks.values() {
-            families.entry(family_name(&series.sink, &series.column)).or_default().push((series, value));
+    fn sinks(&mut self, sinks: &SinkValues) {
+        let mut families: BTreeMap<String, Vec<(&Series, f64)>> = BTreeMap::new();
+        for (series, value) in &sinks.values {
+            families.entry(family_name(&series.sink, &series.column)).or_default().push((series, *value));
         }
         for (name, all) in families {
             self.head(&name, kind_of(&name), "Given by a sink of the program");
@@ -468,9 +466,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::check_files;
-    use crate::source::Files;
-    use weft_api::Bundle;
+    use crate::testing::checked;
     use weft_engine::stats::ChainStats;
 
     /// A sample: name, labels, value.
@@ -551,7 +547,7 @@ mod tests {
             ..EndpointStats::default()
         };
         node.stats.endpoints = vec![endpoint("127.0.0.1:1"), endpoint("127.0.0.1:2")];
-        let sinks = SinkMetrics::default();
+        let mut sinks = SinkValues::default();
         let series = |sink: &str, column: &str, labels: &[(&str, &str)]| Series {
             sink: sink.into(),
             column: column.into(),
@@ -559,17 +555,17 @@ mod tests {
             instance: "m".into(),
             labels: labels.iter().map(|(l, text)| ((*l).into(), (*text).into())).collect(),
         };
-        sinks.set(series("by user", "n", &[("the user", "a\\\"\n{},=b")]), 1.5);
-        sinks.set(series("by user", "n", &[("the user", "c")]), 2.5);
+        sinks.values.push((series("by user", "n", &[("the user", "a\\\"\n{},=b")]), 1.5));
+        sinks.values.push((series("by user", "n", &[("the user", "c")]), 2.5));
         // A control character and its escape print the same: the page has one of them.
-        sinks.set(series("by user", "n", &[("the user", "\u{9b}2J\u{202e}")]), 3.5);
-        sinks.set(series("by user", "n", &[("the user", "\\u009b2J\\u202e")]), 4.5);
+        sinks.values.push((series("by user", "n", &[("the user", "\u{9b}2J\u{202e}")]), 3.5));
+        sinks.values.push((series("by user", "n", &[("the user", "\\u009b2J\\u202e")]), 4.5));
         // Two versions of a program may use one name for different values.
-        sinks.set(series("sums", "calls_total", &[]), 5.0);
-        sinks.set(series("a", "b_c", &[]), 1.0);
-        sinks.set(series("a_b", "c", &[]), 2.0);
+        sinks.values.push((series("sums", "calls_total", &[]), 5.0));
+        sinks.values.push((series("a", "b_c", &[]), 1.0));
+        sinks.values.push((series("a_b", "c", &[]), 2.0));
 
-        let page = render(&node, &sinks, &[("t".to_owned(), 7)].into());
+        let page = render(&node, &sinks, &[("t".to_owned(), 7)].into(), 1);
         assert!(!page.chars().any(|c| c != '\n' && Escape::of(c).is_some()), "{page}");
         let samples = parse(&page);
         let find = |name: &str, label: &str, text: &str| {
@@ -601,10 +597,7 @@ CREATE ELEMENT m ON rpc AS
 END;
 CREATE CHAIN shop ON front -> cart AS m; END;\n"
             );
-            let files = [("a.weft".to_owned(), text)].into();
-            let bundle = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
-            let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
-            let errors = checked.diagnostics.into_iter().filter(Diagnostic::is_error);
+            let errors = checked(&text).diagnostics.into_iter().filter(Diagnostic::is_error);
             errors.map(|diagnostic| diagnostic.message).collect::<Vec<_>>()
         };
         assert_eq!(check("SINK a (b U64, c U64) TO METRICS;", "a VALUES (1, 2)"), [""; 0]);

@@ -1,7 +1,7 @@
 //! Helpers for SVG pictures: the beginning of a file, and escaped text.
 
 /// The start of a picture of this size, in pixels, on white; `</svg>` ends it.
-pub(crate) fn begin(width: usize, height: usize) -> String {
+pub fn begin(width: usize, height: usize) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
@@ -10,6 +10,6 @@ pub(crate) fn begin(width: usize, height: usize) -> String {
 }
 
 /// Escapes text for use between tags or in an attribute.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

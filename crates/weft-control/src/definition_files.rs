@@ -6,27 +6,29 @@ use weft_lang::source::{SourceMap, Span};
 
 /// Maps the elements and protocols of a program to the files that define them.
 #[derive(Clone, Copy)]
-pub(crate) struct DefinitionFiles<'n> {
-    pub(crate) network: &'n Network,
-    pub(crate) sources: &'n SourceMap,
+pub struct DefinitionFiles<'n> {
+    /// The program.
+    pub network: &'n Network,
+    /// Its texts.
+    pub sources: &'n SourceMap,
 }
 
 impl DefinitionFiles<'_> {
     /// The file of an instance's element; empty if the program has no such instance now.
-    pub(crate) fn of_instance(self, chain: &str, instance: &str) -> String {
+    pub fn of_instance(self, chain: &str, instance: &str) -> String {
         let chain = self.network.chains.iter().find(|known| known.name == chain);
         let instance = chain.and_then(|chain| chain.instances.iter().find(|known| known.name == instance));
         self.file(instance.map(|instance| self.network.elements[instance.element].span))
     }
 
     /// The file of a protocol; empty if the program has no such protocol now.
-    pub(crate) fn of_protocol(self, name: &str) -> String {
+    pub fn of_protocol(self, name: &str) -> String {
         let at = self.network.protocols.iter().position(|known| known.name == name);
         self.file(at.and_then(|at| self.network.protocol_spans.get(at)).copied())
     }
 
     /// Fills in the file of each line in a node's report that ended frames.
-    pub(crate) fn name_files(self, packets: &mut Packets) {
+    pub fn name_files(self, packets: &mut Packets) {
         for chain in &mut packets.chains {
             for end in &mut chain.ends {
                 end.file = self.of_instance(&chain.name, &end.element);
@@ -43,6 +45,6 @@ impl DefinitionFiles<'_> {
 }
 
 /// A line for people: `library/elements/router.weft:75`.
-pub(crate) fn location(file: &str, line: u32) -> String {
+pub fn location(file: &str, line: u32) -> String {
     if file.is_empty() { format!("line {line}") } else { format!("{file}:{line}") }
 }

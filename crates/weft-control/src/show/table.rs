@@ -4,20 +4,22 @@ use weft_core::text::escape;
 
 /// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// To the left.
     Left,
+    /// To the right.
     Right,
 }
 
 /// A table that grows row by row.
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these columns.
-    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+    pub fn new(columns: &[(&str, Align)]) -> Self {
         Self {
             columns: columns.iter().map(|(name, align)| (escape(name).into_owned(), *align)).collect(),
             rows: Vec::new(),
@@ -25,14 +27,14 @@ impl Table {
     }
 
     /// Adds a row with a cell for each column.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
         // A peer may have chosen the text of a cell: it must not look like a row of its own.
         self.rows.push(cells.iter().map(|cell| escape(cell).into_owned()).collect());
     }
 
     /// The header and the rows, a line each; empty if there are no rows.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
         }

@@ -1,20 +1,14 @@
-//! Compiles the files of a program into a plan that a node can run.
+//! Compiles a checked program into a plan that a node can run.
 
-use crate::job;
+use crate::host::Host;
 use crate::memory::MemoryLimit;
-use crate::metrics;
-use crate::natives;
 use crate::ordering::{self, ordered};
-use crate::packets;
-use crate::repeats;
-use crate::source::Files;
+use crate::packets::PlanBuilder;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use weft_api::{AtFault, Planned};
+use weft_api::Planned;
 use weft_core::Value;
 use weft_core::hash::HashKey;
-use weft_core::limits::PROGRAM_STEPS_MAX;
 use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_engine::call_queue::{CallQueue, QueueScope, SharedSlots};
 use weft_engine::packet::plan::PacketPlan;
@@ -25,32 +19,16 @@ use weft_engine::rules::TableView;
 use weft_engine::state::{Staged, StateMismatch, StateStore};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
-use weft_ir::program::ChainProgram;
-use weft_ir::queue::STEPS_MAX;
-use weft_ir::size;
-use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::diagnostic::{Code, Diagnostic, code};
+use weft_lang::hir;
 use weft_lang::source::{SourceMap, Span};
-use weft_lang::{check, hir};
-use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, queue_too_long};
-
-/// A checked program, or its errors.
-pub(crate) struct Checked {
-    /// None if there was an error.
-    pub(crate) network: Option<hir::Network>,
-    /// Errors and warnings.
-    pub(crate) diagnostics: Vec<Diagnostic>,
-    /// The texts that the diagnostics refer to.
-    pub(crate) sources: SourceMap,
-    /// Whose fault it is if there is no network.
-    pub(crate) at_fault: AtFault,
-    /// How long the check took.
-    pub(crate) took: Duration,
-}
+use weft_opt::judge::{Lowered, judge};
 
 /// Makes plans, and keeps the state that all plans share.
-pub(crate) struct Compiler {
+pub struct Compiler {
     store: StateStore,
     backend: Box<dyn Backend>,
+    host: Box<dyn Host>,
     workers: usize,
     version: u64,
     /// The counters of call links in the last committed version, by name and whether the link is on a listener.
@@ -59,199 +37,139 @@ pub(crate) struct Compiler {
     memory: Option<MemoryLimit>,
 }
 
-/// A plan, its future state, and the compile time.
-pub(crate) struct Compiled {
-    pub(crate) plan: Arc<Plan>,
+/// A plan, and its future state.
+pub struct Compiled {
+    /// The plan for calls.
+    pub plan: Arc<Plan>,
     /// The plan for ports, if there are any.
-    pub(crate) packets: Option<Arc<PacketPlan>>,
-    pub(crate) took: Duration,
+    pub packets: Option<Arc<PacketPlan>>,
     /// The chains whose elements run in another order than written.
-    pub(crate) planned: Vec<Planned>,
+    pub planned: Vec<Planned>,
     state: Staged,
-}
-
-/// Reads and checks the program that starts with `root`, as a [`job`].
-pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
-    let begun = Instant::now();
-    job::run(|| check_here(root, files)).unwrap_or_else(|broken| Checked {
-        network: None,
-        diagnostics: vec![broken.diagnostic()],
-        sources: SourceMap::new(),
-        at_fault: AtFault::Environment,
-        took: begun.elapsed(),
-    })
-}
-
-/// Checks a program on the current thread: the front end, then checks that need the whole program.
-fn check_here(root: &str, files: &mut Files) -> Checked {
-    let begun = Instant::now();
-    let (mut network, mut diagnostics, sources) = check(root, files);
-    if let Some(checked) = &network {
-        let findings = later_checks(checked, &sources);
-        if findings.iter().any(Diagnostic::is_error) {
-            network = None;
-        }
-        diagnostics.extend(findings);
-    }
-    Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
-}
-
-/// As [`check_files`], with a memory limit for the program on one worker.
-pub(crate) fn check_with_limit(root: &str, files: &mut Files, most: Option<&MemoryLimit>) -> Checked {
-    let mut checked = check_files(root, files);
-    if let (Some(network), Some(most)) = (&checked.network, most) {
-        let sources = &checked.sources;
-        let kept = in_job(|| {
-            let (programs, _) = lower_all(network, sources, 1, |_| true)?;
-            most.keep(network, &programs, 1)
-        });
-        if let Err(refused) = kept {
-            checked.network = None;
-            checked.diagnostics.extend(refused);
-        }
-    }
-    checked
-}
-
-/// The number of workers in a check. With more than one, handlers also take locks, and a checked program may run on
-/// several.
-const WORKERS_JUDGED: usize = 2;
-
-/// Checks a program that the front end accepts: errors that later stages would find, and warnings.
-pub(crate) fn later_checks(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
-    let mut diagnostics = natives::warnings(network);
-    diagnostics.extend(metrics::check(network));
-    diagnostics.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
-        Ok((programs, _)) => repeats::check(network, &programs, sources),
-        Err(refused) => refused,
-    });
-    diagnostics.extend(packets::check(network, sources));
-    diagnostics.extend(check_queues(network));
-    diagnostics
-}
-
-/// The cause if a checked program does not compile: a listener's name without an address is the machine's fault.
-pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
-    let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL, code::OVER_MEMORY];
-    let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);
-    if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
-}
-
-/// The programs of the chains, and of the routes' conditions.
-type Programs = (Vec<ChainProgram>, Vec<Option<ChainProgram>>);
-
-/// The programs of all wanted chains, and of all conditions by route. `check` uses it too, so that a run finds no new
-/// errors.
-fn lower_all(
-    network: &hir::Network,
-    sources: &SourceMap,
-    workers: usize,
-    wanted: fn(&hir::Chain) -> bool,
-) -> Result<Programs, Vec<Diagnostic>> {
-    let options = LowerOptions { workers };
-    let mut size = ProgramSize::default();
-    let chains = network.chains.iter().enumerate().filter(|(_, chain)| wanted(chain));
-    let chains = chains.map(|(at, chain)| {
-        let lowered = lower_with_lines(network, at, &options, sources)?;
-        size.add(&lowered, chain.span)?;
-        Ok(lowered)
-    });
-    let chains = chains.collect::<Result<_, Vec<Diagnostic>>>()?;
-    let conditions = network.routes.iter().enumerate().map(|(at, route)| {
-        let Some(_) = &route.when else { return Ok(None) };
-        let lowered = lower_condition(network, at, &options)?;
-        size.add(&lowered, route.span)?;
-        Ok(Some(lowered))
-    });
-    Ok((chains, conditions.collect::<Result<_, Vec<Diagnostic>>>()?))
-}
-
-/// The number of steps that a back end compiles for a program.
-#[derive(Default)]
-struct ProgramSize {
-    steps: usize,
-}
-
-impl ProgramSize {
-    /// Counts the steps of a chain. Fails if the program exceeds [`PROGRAM_STEPS_MAX`].
-    fn add(&mut self, chain: &ChainProgram, span: Span) -> Result<(), Vec<Diagnostic>> {
-        self.steps += size::chain_steps(chain);
-        if self.steps <= PROGRAM_STEPS_MAX {
-            return Ok(());
-        }
-        let message =
-            format!("the program takes more than {PROGRAM_STEPS_MAX} steps once it is compiled, up to here");
-        let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(span, "too long").with_help(
-            "keep what long lists of cases say in tables, or run a part of the program on another node",
-        );
-        Err(vec![diagnostic])
-    }
 }
 
 impl Compiler {
     /// A compiler for a node with this number of workers; `hash` places keys in tables.
-    pub(crate) fn new(backend: Box<dyn Backend>, workers: usize, hash: HashKey) -> Self {
+    pub fn new(backend: Box<dyn Backend>, host: Box<dyn Host>, workers: usize, hash: HashKey) -> Self {
         let (store, links) = (StateStore::new(workers, hash), BTreeMap::new());
-        Self { store, backend, workers, version: 0, links, memory: None }
+        Self { store, backend, host, workers, version: 0, links, memory: None }
     }
 
     /// Sets the memory limit of programs.
-    pub(crate) fn with_memory_limit(self, memory: Option<MemoryLimit>) -> Self {
+    pub fn with_memory_limit(self, memory: Option<MemoryLimit>) -> Self {
         Self { memory, ..self }
     }
 
     /// The state that the chains share.
-    pub(crate) fn store(&mut self) -> &mut StateStore {
+    pub fn store(&mut self) -> &mut StateStore {
         &mut self.store
     }
 
     /// The tables of the chains.
-    pub(crate) fn tables(&self) -> Vec<TableView> {
+    pub fn tables(&self) -> Vec<TableView> {
         self.store.tables()
     }
 
     /// The last committed version.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Compiles a checked program into the next version. `sources` are the texts of the program. `counted` are the
-    /// counters of the running version; they decide the order of elements. [`Compiler::commit`] makes the result
-    /// current once it runs. Without that call nothing changes.
+    /// Compiles a checked program, with its lowered programs, into the next version. `counted` are the counters of the
+    /// running version; they decide the order of elements. [`Compiler::commit`] makes the result current once it runs.
+    /// Without that call nothing changes.
     ///
     /// # Errors
-    /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end refuses it, or the name
-    /// of a listener has no address.
-    pub(crate) fn compile(
+    /// Diagnostics: its state cannot be carried over, the back end refuses a chain, the program may use too much
+    /// memory, or the name of a listener has no address.
+    pub fn compile(
         &self,
         network: &hir::Network,
-        sources: &SourceMap,
+        mut lowered: Lowered,
         counted: &[ChainStats],
     ) -> Result<Compiled, Vec<Diagnostic>> {
-        in_job(|| self.compile_here(network, sources, counted))
+        if let Some(limit) = &self.memory {
+            limit.keep(network, &lowered, self.workers)?;
+        }
+        let version = self.version + 1;
+        let mut state = self.store.stage();
+        let mut builder = self.builder(network, version, &mut state);
+        let (chains, routes, planned) = builder.calls(&mut lowered, counted)?;
+        let links = |link: &hir::CallLink| {
+            let is_on_listener = matches!(link.of, hir::CallsOf::Listener(_));
+            self.links.get(&(link.name.clone(), is_on_listener)).cloned().unwrap_or_default()
+        };
+        let call_queues = builder.call_links(std::mem::take(&mut lowered.call_links), links)?;
+        let packets = match network.ports.is_empty() {
+            true => None,
+            false => Some(Arc::new(builder.packets(lowered, |_| true)?)),
+        };
+        let listener = |listener| listener_of(listener, &*self.host);
+        let plan = Plan {
+            version,
+            listeners: network.listeners.iter().map(listener).collect::<Result<_, _>>()?,
+            clusters: network.clusters.iter().map(|cluster| Arc::new(cluster_of(cluster))).collect(),
+            routes,
+            chains,
+            call_queues,
+        };
+        Ok(Compiled { plan: Arc::new(plan), packets, planned, state })
     }
 
-    /// Does the work of [`Self::compile`] on the current thread.
-    fn compile_here(
+    /// Compiles the chains on ports again, for the current rules. The rest of the version stays.
+    ///
+    /// # Errors
+    /// As of [`Compiler::compile`].
+    pub fn recompile_packets(
         &self,
         network: &hir::Network,
         sources: &SourceMap,
-        counted: &[ChainStats],
-    ) -> Result<Compiled, Vec<Diagnostic>> {
-        let begun = Instant::now();
-        let version = self.version + 1;
-        let schema = Arc::new(network.schema.clone());
-        let (programs, conditions) = lower_all(network, sources, self.workers, is_on_calls)?;
-        let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
-        if let Some(most) = &self.memory {
-            let all = programs.iter().chain(on_ports.iter().map(packets::Lowered::chain));
-            most.keep(network, all, self.workers)?;
-        }
+    ) -> Result<PacketPlan, Vec<Diagnostic>> {
+        let lowered = judge(network, sources, self.workers)?;
         let mut state = self.store.stage();
+        state.keep_rows();
+        let mut plan = self.builder(network, self.version, &mut state).packets(lowered, |_| true)?;
+        plan.forget_rules();
+        Ok(plan)
+    }
+
+    /// The parts from which a version is built.
+    fn builder<'a>(
+        &'a self,
+        network: &'a hir::Network,
+        version: u64,
+        state: &'a mut Staged,
+    ) -> PlanBuilder<'a> {
+        PlanBuilder { network, version, state, backend: &*self.backend, host: &*self.host }
+    }
+
+    /// Makes a plan current once it runs: its state is now the node's.
+    pub fn commit(&mut self, compiled: Compiled) {
+        self.version = compiled.plan.version;
+        let links = compiled.plan.call_queues.iter();
+        let key = |link: &CallQueue| (link.name.clone(), matches!(link.of, QueueScope::Listener(_)));
+        self.links = links.map(|link| (key(link), Arc::clone(&link.shared))).collect();
+        self.store.commit(compiled.state);
+    }
+}
+
+/// The chains of a plan, its routes, and the chains that run in another order than written.
+type BuiltCalls = (Vec<Arc<Chain>>, Vec<Route>, Vec<Planned>);
+
+impl PlanBuilder<'_> {
+    /// Compiles the chains on calls and the conditions of routes. Takes their programs out of `lowered`.
+    fn calls(
+        &mut self,
+        lowered: &mut Lowered,
+        counted: &[ChainStats],
+    ) -> Result<BuiltCalls, Vec<Diagnostic>> {
+        let network = self.network;
+        let schema = Arc::new(network.schema.clone());
         let (mut chains, mut wrapped, mut planned) = (Vec::new(), Vec::new(), Vec::new());
         // Chains that filters wrap come after the chains and the conditions.
-        let n_first = programs.len() + conditions.iter().flatten().count();
-        for ((index, chain), mut program) in on_calls(network).zip(programs) {
+        let n_first = on_calls(network).count() + lowered.routes.iter().flatten().count();
+        for (index, chain) in on_calls(network) {
+            let mut program = std::mem::take(&mut lowered.chains[index].program);
             let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
             weft_opt::plan::drop_dead_fields(&mut program, &ordered.dead);
             if ordered.plan.is_reordered() {
@@ -259,11 +177,11 @@ impl Compiler {
                 program.reorder(&ordered.plan.order);
             }
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
-            state.give_natives(&program.name, natives::of(network, &program, chain.span)?);
+            self.prepare(&program, chain.span)?;
             let (rest, filters) = (n_first + wrapped.len(), filters_of(chain));
-            let backend = &*self.backend;
+            let (version, backend) = (self.version, self.backend);
             let built =
-                Chain::build_parts(version, &program, &filters, rest, &schema, &methods, &mut state, backend);
+                Chain::build_parts(version, &program, &filters, rest, &schema, &methods, self.state, backend);
             let mut parts = built.map_err(|error| vec![refused(network, chain, &error)])?.into_iter();
             let pinned = |mut part: Chain| {
                 part.pin_stream = chain.pin_stream_drain;
@@ -273,11 +191,11 @@ impl Compiler {
             wrapped.extend(parts.map(pinned));
         }
         let mut routes = Vec::new();
-        for (route, condition) in network.routes.iter().zip(conditions) {
+        for (route, condition) in network.routes.iter().zip(&mut lowered.routes) {
             let mut condition_at = None;
-            if let Some(program) = condition {
-                state.give_natives(&program.name, natives::of(network, &program, route.span)?);
-                let built = Chain::build(version, program, &schema, &[], &mut state, &*self.backend);
+            if let Some(program) = condition.take() {
+                self.prepare(&program, route.span)?;
+                let built = Chain::build(self.version, program, &schema, &[], self.state, self.backend);
                 let built = built.map_err(|error| vec![refused_route(route, &error)])?;
                 condition_at = Some(chains.len());
                 chains.push(Arc::new(built));
@@ -292,66 +210,11 @@ impl Compiler {
             });
         }
         chains.extend(wrapped);
-        let packets = (!network.ports.is_empty())
-            .then(|| packets::plan(network, on_ports, version, &mut state, &*self.backend).map(Arc::new));
-        let packets = packets.transpose()?;
         // A route with a condition is narrower than one without, so it comes first.
         routes.sort_by_key(|route| route.condition.is_none());
         routes.extend(own_routes(network));
-        let shared = |link: &hir::CallLink| {
-            let is_on_listener = matches!(link.of, hir::CallsOf::Listener(_));
-            self.links.get(&(link.name.clone(), is_on_listener)).cloned().unwrap_or_default()
-        };
-        let plan = Plan {
-            version,
-            listeners: network.listeners.iter().map(listener_of).collect::<Result<_, _>>()?,
-            clusters: network.clusters.iter().map(|cluster| Arc::new(cluster_of(cluster))).collect(),
-            routes,
-            chains,
-            call_queues: packets::call_links(network, &*self.backend, version, shared)?,
-        };
-        Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
+        Ok((chains, routes, planned))
     }
-
-    /// Compiles the chains on ports again, for the current rules. The rest of the version stays.
-    ///
-    /// # Errors
-    /// As of [`Compiler::compile`].
-    pub(crate) fn recompile_packets(
-        &self,
-        network: &hir::Network,
-        sources: &SourceMap,
-    ) -> Result<PacketPlan, Vec<Diagnostic>> {
-        in_job(|| self.recompile_packets_here(network, sources))
-    }
-
-    /// Does the work of [`Self::recompile_packets`] on the current thread.
-    fn recompile_packets_here(
-        &self,
-        network: &hir::Network,
-        sources: &SourceMap,
-    ) -> Result<PacketPlan, Vec<Diagnostic>> {
-        let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
-        let mut state = self.store.stage();
-        state.keep_rows();
-        let mut plan = packets::plan(network, on_ports, self.version, &mut state, &*self.backend)?;
-        plan.forget_rules();
-        Ok(plan)
-    }
-
-    /// Makes a plan current once it runs: its state is now the node's.
-    pub(crate) fn commit(&mut self, compiled: Compiled) {
-        self.version = compiled.plan.version;
-        let links = compiled.plan.call_queues.iter();
-        let key = |link: &CallQueue| (link.name.clone(), matches!(link.of, QueueScope::Listener(_)));
-        self.links = links.map(|link| (key(link), Arc::clone(&link.shared))).collect();
-        self.store.commit(compiled.state);
-    }
-}
-
-/// Compiles as a [`job`].
-fn in_job<T: Send>(work: impl FnOnce() -> Result<T, Vec<Diagnostic>> + Send) -> Result<T, Vec<Diagnostic>> {
-    job::run(work).unwrap_or_else(|broken| Err(vec![broken.diagnostic()]))
 }
 
 /// The filters of a chain in the engine's form.
@@ -362,36 +225,6 @@ fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
         policies: filter.policies.clone(),
     };
     chain.filters.iter().map(filter).collect()
-}
-
-/// Reports handlers of queues with more steps than the limit for a packet.
-fn check_queues(network: &hir::Network) -> Vec<Diagnostic> {
-    let alone = network.queues.iter().map(|queue| (queue, None));
-    let on_ports = network.links.iter().map(|link| (&link.queue, Some(link.queue.span)));
-    let of_calls = network.call_links.iter().map(|link| (&link.queue, Some(link.queue.span)));
-    let mut known = Vec::new();
-    let mut refused = Vec::new();
-    for (queue, used) in alone.chain(on_ports).chain(of_calls) {
-        for too_long in queue_too_long(queue) {
-            // Most links use a queue unchanged, so the same report would come twice.
-            if known.contains(&too_long) {
-                continue;
-            }
-            known.push(too_long);
-            let TooLong { span, steps, is_all } = too_long;
-            let steps = if is_all { format!("{steps} steps") } else { format!("{steps} steps and more") };
-            let message = format!("this takes {steps} once it is compiled, and {STEPS_MAX} are the most");
-            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "too long").with_help(
-                "keep what is computed twice in a LET, or let an element of the chain compute it and MARK packets \
-                 by it: the queue sees `p.class`",
-            );
-            refused.push(match used {
-                Some(used) => diagnostic.with_label(used, "used here"),
-                None => diagnostic,
-            });
-        }
-    }
-    refused
 }
 
 fn is_on_calls(chain: &hir::Chain) -> bool {
@@ -427,7 +260,7 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
 }
 
 /// The diagnostic of a chain that cannot be bound or compiled.
-pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
+pub fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
     match error {
         ChainError::State(unfit) => state_mismatch(network, chain, unfit),
         ChainError::Unsupported(_) | ChainError::Column { .. } => {
@@ -460,13 +293,13 @@ fn state_mismatch(network: &hir::Network, chain: &hir::Chain, unfit: &StateMisma
 }
 
 /// The diagnostic of a group whose key cannot run.
-pub(crate) fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnostic {
+pub fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnostic {
     Diagnostic::error(code_of(error), format!("the key of group `{}` cannot be run", group.name))
         .at(group.span, error.to_string())
 }
 
 /// The diagnostic of a link whose queue reads fields that cannot be parsed.
-pub(crate) fn refused_link(link: &hir::Link, error: &ChainError) -> Diagnostic {
+pub fn refused_link(link: &hir::Link, error: &ChainError) -> Diagnostic {
     Diagnostic::error(
         code_of(error),
         format!("what the queue of link `{}` asks for cannot be read", link.name),
@@ -479,10 +312,11 @@ fn refused_route(route: &hir::Route, error: &ChainError) -> Diagnostic {
         .at(route.span, error.to_string())
 }
 
-fn listener_of(listener: &hir::Listener) -> Result<Listener, Vec<Diagnostic>> {
+/// Converts a listener of the program to the engine's form.
+fn listener_of(listener: &hir::Listener, host: &dyn Host) -> Result<Listener, Vec<Diagnostic>> {
     let mut options = ListenerOptions::default();
     set_all(&listener.options, |name, value| options.set(name, value));
-    let address = bound_address(&listener.address, listener.span)?;
+    let address = bound_address(&listener.address, listener.span, host)?;
     Ok(Listener { name: listener.name.clone(), address, options: Arc::new(options) })
 }
 
@@ -514,7 +348,7 @@ fn set_all(settings: &[hir::Setting], mut set: impl FnMut(&str, i64)) {
 }
 
 /// Keeps the name of an endpoint: its addresses may change while the plan runs.
-pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
+pub fn endpoint_of(address: &hir::Address) -> Address {
     match address {
         hir::Address::Unix(path) => Address::Unix(path.clone()),
         hir::Address::Tcp(text) => text.parse().map_or_else(|_| Address::Name(text.clone()), Address::Tcp),
@@ -522,22 +356,17 @@ pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
 }
 
 /// The address of a listener. A name is resolved once, here, and its first address counts.
-fn bound_address(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnostic>> {
-    use std::net::ToSocketAddrs as _;
+fn bound_address(address: &hir::Address, span: Span, host: &dyn Host) -> Result<Address, Vec<Diagnostic>> {
     match address {
         hir::Address::Unix(path) => Ok(Address::Unix(path.clone())),
-        hir::Address::Tcp(text) => {
-            let resolved = text.to_socket_addrs().map_err(|error| error.to_string());
-            let first = resolved.and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()));
-            first.map(Address::from).map_err(|why| {
-                let message = format!("cannot resolve `{text}`: {why}");
-                vec![Diagnostic::error(code::ADDRESS_UNRESOLVED, message).at(span, "used here")]
-            })
-        }
+        hir::Address::Tcp(text) => host.resolve(text).map(Address::from).map_err(|why| {
+            let message = format!("cannot resolve `{text}`: {why}");
+            vec![Diagnostic::error(code::ADDRESS_UNRESOLVED, message).at(span, "used here")]
+        }),
     }
 }
 
-fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
+fn code_of(error: &ChainError) -> Code {
     match error {
         ChainError::State(_) => code::STATE_MISMATCH,
         ChainError::Unsupported(_) | ChainError::Column { .. } => code::BACKEND_UNSUPPORTED,
@@ -547,23 +376,14 @@ fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_api::Bundle;
+    use crate::check::{Accepted, Checked, at_fault};
+    use crate::testing::{BareHost, accepted, checked, compiler};
+    use weft_api::AtFault;
     use weft_ir::interp::Interp;
+    use weft_ir::program::ChainProgram;
 
     use weft_ir::queue::verify::verify;
     use weft_lang::diagnostic::{RenderOptions, render_all};
-
-    fn checked(text: &str) -> Checked {
-        let proto = "syntax = 'proto3'; package shop;
-message Item { string user = 1; int64 object_id = 2; }
-service Cart { rpc Get (Item) returns (Item); }";
-        let files = [("a.weft", text), ("cart.proto", proto)];
-        let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
-        check_files(
-            "a.weft",
-            &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
-        )
-    }
 
     fn codes(diagnostics: &[Diagnostic]) -> Vec<&'static str> {
         diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
@@ -574,17 +394,15 @@ service Cart { rpc Get (Item) returns (Item); }";
     #[test]
     fn program_over_its_memory_is_refused() {
         let text = COUNT.replace("MAX 10 ROWS", "MAX 1000000 ROWS");
-        let checked = checked(&text);
-        let network = checked.network.expect("it is right");
-        let compile = |bytes| {
-            let compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1))
-                .with_memory_limit(MemoryLimit::of_check(bytes));
-            compiler.compile(&network, &checked.sources, &[]).err()
+        let (Accepted { network, lowered }, sources) = accepted(&text);
+        let compile = |bytes: Option<u64>| {
+            let compiler = compiler(Interp, 1).with_memory_limit(bytes.map(MemoryLimit::given));
+            compiler.compile(&network, lowered.clone(), &[]).err()
         };
         assert!(compile(None).is_none() && compile(Some(1 << 30)).is_none());
         let refused = compile(Some(1 << 20)).expect("a million rows are more than a mebibyte");
         assert_eq!((codes(&refused), at_fault(&refused)), (vec!["W0507"], AtFault::Environment));
-        let rendered = render_all(&refused, &checked.sources, RenderOptions::default());
+        let rendered = render_all(&refused, &sources, RenderOptions::default());
         assert!(
             rendered.contains("`--memory` allows 1.0 MiB") && rendered.contains("table `shop.count.seen`"),
             "{rendered}"
@@ -607,14 +425,11 @@ service Cart { rpc Get (Item) returns (Item); }";
                 }
                 let checked = checked(&(large.program)(n).replace("'shop.proto'", "'cart.proto'"));
                 let mut diagnostics = checked.diagnostics;
-                was_good = checked.network.is_some();
-                if let Some(network) = &checked.network {
+                was_good = checked.accepted.is_some();
+                if let Some(Accepted { network, lowered }) = checked.accepted {
                     for backend in backends {
-                        let compiled = Compiler::new(backend(), 2, HashKey::from_seed(1)).compile(
-                            network,
-                            &checked.sources,
-                            &[],
-                        );
+                        let compiler = Compiler::new(backend(), Box::new(BareHost), 2, HashKey::from_seed(1));
+                        let compiled = compiler.compile(&network, lowered.clone(), &[]);
                         diagnostics.extend(compiled.err().into_iter().flatten());
                     }
                 }
@@ -666,15 +481,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
 {COUNT}CREATE CHAIN back ON PORT lan -> wan AS pass; END;
 "
         );
-        let checked = checked(&text);
-        let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-        let network = checked.network.unwrap_or_else(|| panic!("{rendered}"));
-        let compiled = Compiler::new(Box::new(Interp), 2, HashKey::from_seed(1)).compile(
-            &network,
-            &checked.sources,
-            &[],
-        );
-        let compiled = compiled.expect("it is right");
+        let (Accepted { network, lowered }, _) = accepted(&text);
+        let compiled = compiler(Interp, 2).compile(&network, lowered, &[]).expect("it is right");
         let chains: Vec<_> = compiled.plan.chains.iter().map(|chain| chain.program.name.as_str()).collect();
         assert_eq!(chains, ["shop"]);
         assert_eq!(compiled.plan.routes[0].chains[0].1, 0);
@@ -683,26 +491,24 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         assert_eq!((chains, packets.ports.len()), (vec!["edge", "back"], 2));
     }
 
+    fn compile(compiler: &Compiler, text: &str) -> Result<Compiled, Vec<Diagnostic>> {
+        let (Accepted { network, lowered }, _) = accepted(text);
+        compiler.compile(&network, lowered, &[])
+    }
+
     /// A dry run would be a change if a compilation left a trace before its commit.
     #[test]
     fn uncommitted_compile_leaves_no_trace() {
-        let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
-        let program = |text: &str| {
-            let checked = checked(text);
-            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            (checked.network.unwrap_or_else(|| panic!("{rendered}")), checked.sources)
-        };
-        let (old, old_text) = program(COUNT);
-        let compiled = compiler.compile(&old, &old_text, &[]).expect("it is right");
+        let mut compiler = compiler(Interp, 1);
+        let compiled = compile(&compiler, COUNT).expect("it is right");
         compiler.commit(compiled);
-        let (more, more_text) = program(&COUNT.replace("AS count;", "AS count -> count AS again;"));
-        assert_eq!(compiler.compile(&more, &more_text, &[]).expect("it fits").plan.version, 2);
+        let more = COUNT.replace("AS count;", "AS count -> count AS again;");
+        assert_eq!(compile(&compiler, &more).expect("it fits").plan.version, 2);
         // If `again` had stayed, its table's key could not have another type now.
         let other = COUNT.replace("AS count;", "AS count AS again;").replace("size I64", "bytes I64");
-        let (other, other_text) = program(&other);
-        assert_eq!(compiler.compile(&other, &other_text, &[]).expect("it fits").plan.version, 2);
-        let (unfit, unfit_text) = program(&COUNT.replace("size I64 PRIMARY", "bytes I64 PRIMARY"));
-        let refused = compiler.compile(&unfit, &unfit_text, &[]).err().expect("the key is another");
+        assert_eq!(compile(&compiler, &other).expect("it fits").plan.version, 2);
+        let unfit = COUNT.replace("size I64 PRIMARY", "bytes I64 PRIMARY");
+        let refused = compile(&compiler, &unfit).err().expect("the key is another");
         assert_eq!(codes(&refused), ["W0501"]);
         assert_eq!(compiler.version(), 1);
     }
@@ -743,7 +549,7 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
         }
         let checked = program("count AS first -> again -> drawn -> shaped -> count");
         assert_eq!(codes(&checked.diagnostics), ["W0430"]);
-        assert!(checked.network.is_none());
+        assert!(checked.accepted.is_none());
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
     }
 
@@ -770,9 +576,9 @@ CREATE CHAIN shop ON front -> cart AS looks; END;
         };
         let checked = scans(1_000_000);
         assert_eq!(codes(&checked.diagnostics), ["W0431"]);
-        assert!(checked.network.is_none());
+        assert!(checked.accepted.is_none());
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
-        assert!(scans(1).network.is_some());
+        assert!(scans(1).accepted.is_some());
     }
 
     /// The back end would refuse a queue that the check accepted without counting its steps.
@@ -802,11 +608,11 @@ CREATE LINK wan ON PORT lan QUEUE long;
         for (n, steps) in [(683, steps("4100 steps")), (5_000, steps("16385 steps and more"))] {
             let long = queue(n);
             assert_eq!(codes_and_notes(&long), (vec!["W0314"], vec![steps]));
-            assert!(long.network.is_none());
+            assert!(long.accepted.is_none());
         }
         let short = queue(682);
         assert!(short.diagnostics.is_empty());
-        let network = short.network.expect("it has fewer");
+        let Accepted { network, .. } = short.accepted.expect("it has fewer");
         assert_eq!(verify(&weft_opt::lower::queue(&network.queues[0])), Ok(()));
     }
 
@@ -828,16 +634,11 @@ CREATE LINK wan ON PORT lan QUEUE long;
                 Err(weft_ir::backend::Unsupported { reason: "it has no tables".to_owned(), line: 0 })
             }
         }
-        let checked = checked(COUNT);
-        let network = checked.network.expect("it is right");
-        let refused = Compiler::new(Box::new(RefusingBackend), 1, HashKey::from_seed(1)).compile(
-            &network,
-            &checked.sources,
-            &[],
-        );
+        let (Accepted { network, lowered }, sources) = accepted(COUNT);
+        let refused = compiler(RefusingBackend, 1).compile(&network, lowered, &[]);
         let refused = refused.err().expect("the back end refuses");
         assert_eq!(codes(&refused), ["W0502"]);
-        let rendered = render_all(&refused, &checked.sources, RenderOptions::default());
+        let rendered = render_all(&refused, &sources, RenderOptions::default());
         assert!(rendered.contains("chain `shop` cannot be run"), "{rendered}");
         assert!(rendered.contains("the back end cannot express it: it has no tables"), "{rendered}");
     }
@@ -848,22 +649,16 @@ CREATE LINK wan ON PORT lan QUEUE long;
         let text = COUNT.replace("  ON OPEN", "  VAR last I64;\n  ON OPEN UPSERT all KEY (1) SET n = n + 1;");
         let text =
             format!("CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\n{text}");
-        let program = |text: &str| {
-            let checked = checked(text);
-            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            (checked.network.unwrap_or_else(|| panic!("{rendered}")), checked.sources)
-        };
-        let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
-        let (old, sources) = program(&text);
-        let compiled = compiler.compile(&old, &sources, &[]).expect("it is right");
+        let mut compiler = compiler(Interp, 1);
+        let compiled = compile(&compiler, &text).expect("it is right");
         compiler.commit(compiled);
         for (from, to, whose) in [
             ("TABLE seen (size I64", "TABLE seen (bytes I64", "shop.count.seen"),
             ("VAR last I64", "VAR last F64", "shop.count.last"),
             ("all (user I64", "all (tenant I64", "all"),
         ] {
-            let (unfit, sources) = program(&text.replace(from, to));
-            let refused = compiler.compile(&unfit, &sources, &[]).err().expect("it does not fit");
+            let (Accepted { network, lowered }, sources) = accepted(&text.replace(from, to));
+            let refused = compiler.compile(&network, lowered, &[]).err().expect("it does not fit");
             let rendered = render_all(&refused, &sources, RenderOptions::default());
             assert!(
                 rendered.contains(&format!("the running state of `{whose}` cannot be taken over")),

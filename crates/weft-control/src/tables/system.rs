@@ -140,7 +140,7 @@ const TABLES: &[System] = &[
 ];
 
 /// The network plus the system tables, except those whose names it uses itself.
-pub(super) fn with_tables(network: &Network) -> Network {
+pub fn with_tables(network: &Network) -> Network {
     let mut network = network.clone();
     for system in TABLES {
         if !network.tables.iter().any(|table| table.name == system.name) {
@@ -151,7 +151,7 @@ pub(super) fn with_tables(network: &Network) -> Network {
 }
 
 /// The names of the system tables, and the number of rows in each.
-pub(super) fn counts<'s>(
+pub fn counts<'s>(
     network: &'s Network,
     status: &'s Status,
 ) -> impl Iterator<Item = (&'static str, u64)> + 's {
@@ -160,7 +160,7 @@ pub(super) fn counts<'s>(
 }
 
 /// The rows of a table, if it is a system table of this network.
-pub(super) fn rows(network: &Network, table: &str, status: &Status) -> Option<Vec<Vec<Value>>> {
+pub fn rows(network: &Network, table: &str, status: &Status) -> Option<Vec<Vec<Value>>> {
     if network.tables.iter().any(|known| known.name == table) {
         return None;
     }

@@ -1,93 +1,96 @@
-//! Prepares the native functions of a plan, and reads their keys.
+//! This machine: its resolver, its keys and its memory, as a compilation needs them.
 
+use crate::job;
 use crate::private::{self, ForbiddenAccess};
 use crate::seeds::random_bytes;
 use std::io::Read as _;
-use std::path::Path;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weft_control::check::{Checked, WORKERS_JUDGED, check};
+use weft_control::files::Files;
+use weft_control::host::Host;
+use weft_control::memory::MemoryLimit;
 use weft_core::Value;
-use weft_core::native::{NativeDecl, Prepared};
-use weft_ir::program::ChainProgram;
-use weft_lang::diagnostic::{Code, Diagnostic, code};
-use weft_lang::hir;
-use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, PrepareError, Secrets, is_key_public, prepare};
+use weft_core::native::{NativeDecl, PrepareError, Prepared};
+use weft_lang::hir::Network;
+use weft_native::{KEY_BYTES_MAX, Secrets, is_key_public, prepare};
 use zeroize::Zeroizing;
 
-/// Prepares the functions of a program, in order.
-///
-/// # Errors
-/// A diagnostic for each function that cannot be prepared: at its declaration, or else at `place`.
-pub(crate) fn of(
-    network: &hir::Network,
-    program: &ChainProgram,
-    place: weft_lang::source::Span,
-) -> Result<Vec<Arc<dyn Prepared>>, Vec<Diagnostic>> {
-    let (mut ready, mut refused) = (Vec::new(), Vec::new());
-    for decl in &program.natives {
-        let made = key_of(decl).map_err(PrepareError::Key).and_then(|key| {
-            prepare(decl, &Secrets { key: key.as_ref().map(|key| key.as_slice()), entropy: entropy()? })
-        });
-        match made {
-            Ok(function) => ready.push(function),
-            Err(why) => refused.push(diagnostic(network, decl, &why, place)),
-        }
+/// This machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine;
+
+impl Host for Machine {
+    fn resolve(&self, name: &str) -> Result<SocketAddr, String> {
+        let mut found = name.to_socket_addrs().map_err(|error| error.to_string())?;
+        found.next().ok_or_else(|| "it has no address".to_owned())
     }
-    if refused.is_empty() { Ok(ready) } else { Err(refused) }
+
+    fn prepare(&self, decl: &NativeDecl) -> Result<Arc<dyn Prepared>, PrepareError> {
+        let key = key_of(decl).map_err(PrepareError::Key)?;
+        let no_entropy = |_| PrepareError::Key("the system gives no random bytes for its nonces".to_owned());
+        let entropy = random_bytes().map_err(no_entropy)?;
+        prepare(decl, &Secrets { key: key.as_ref().map(|key| key.as_slice()), entropy })
+    }
 }
 
-/// Warnings for declared functions that could not run on this machine. They are no errors: the machine that checks a
-/// network need not run it.
-pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
-    let declared = network.functions.iter().filter(|function| function.native.info().needs_key);
-    let decl = |function: &hir::NativeFunction| NativeDecl {
-        name: function.name.clone(),
-        native: function.native,
-        constants: Vec::new(),
-        options: function.options.iter().map(|o| (o.name.to_owned(), o.value.clone())).collect(),
-        site: 0,
-        cost: function.cost,
+/// Checks the program that starts with `root` on this machine, as a [`job`].
+pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
+    check_for(root, files, |_| WORKERS_JUDGED)
+}
+
+/// As [`check_files`], for a node that runs the program with `workers` workers.
+pub(crate) fn check_for(
+    root: &str,
+    files: &mut Files,
+    workers: impl Fn(&Network) -> usize + Send,
+) -> Checked {
+    let checked = job::run(|| check(root, files, workers, &Machine));
+    checked.unwrap_or_else(|broken| Checked::failed(broken.diagnostic()))
+}
+
+/// As [`check_files`], with a memory limit in bytes for the program on one worker.
+pub(crate) fn check_with_limit(root: &str, files: &mut Files, memory: Option<u64>) -> Checked {
+    let checked = check_files(root, files);
+    match memory {
+        Some(bytes) => checked.with_limit(&MemoryLimit::given(bytes)),
+        None => checked,
+    }
+}
+
+/// The memory limit of a node: that of the option `--memory`, or that of the control group of this process, if any.
+pub(crate) fn memory_limit(option: Option<u64>) -> Option<MemoryLimit> {
+    option.map(MemoryLimit::given).or_else(|| {
+        let membership = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        least(&membership, Path::new("/sys/fs/cgroup")).map(MemoryLimit::of_group)
+    })
+}
+
+/// The least limit of a process's control group and of the groups above it; None without a limit. `membership` is the
+/// text of `/proc/self/cgroup`, and `root` is the folder of the groups.
+fn least(membership: &str, root: &Path) -> Option<u64> {
+    let limit = |file: &Path| -> Option<u64> {
+        // Version 2 has `max` for no limit, version 1 a number larger than any memory.
+        let bytes = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+        (bytes < 1 << 60).then_some(bytes)
     };
-    let warning = |function: &hir::NativeFunction| {
-        let decl = decl(function);
-        let key = key_of(&decl).map_err(PrepareError::Key);
-        // The result is thrown away, so any entropy will do.
-        let prepared = key.and_then(|key| {
-            prepare(
-                &decl,
-                &Secrets { key: key.as_ref().map(|key| key.as_slice()), entropy: [0; ENTROPY_BYTES] },
-            )
-        });
-        let why = prepared.err()?;
-        let message = format!("`{}` could not run on this machine: {why}", function.name);
-        Some(Diagnostic::warning(code_of(&why), message).at(function.span, "needs its key where it runs"))
+    let of_line = |line: &str| {
+        let mut words = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (words.next()?, words.next()?);
+        let (base, file) = match controllers {
+            "" => (root.to_path_buf(), "memory.max"),
+            _ if controllers.split(',').any(|of| of == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        // A container may see the name that its group has outside, where the path does not exist.
+        let group: PathBuf = base.join(group.trim_start_matches('/'));
+        let groups = group.ancestors().take_while(|at| at.starts_with(&base)).map(Path::to_path_buf);
+        groups.filter_map(|at| limit(&at.join(file))).min()
     };
-    declared.filter_map(warning).collect()
-}
-
-/// The diagnostic of a native function whose key or constant is not valid.
-fn diagnostic(
-    network: &hir::Network,
-    decl: &NativeDecl,
-    why: &PrepareError,
-    place: weft_lang::source::Span,
-) -> Diagnostic {
-    let declared = network.functions.iter().find(|function| function.name == decl.name);
-    let span = declared.map_or(place, |function| function.span);
-    let diagnostic = Diagnostic::error(code_of(why), format!("`{}` cannot be made ready", decl.name))
-        .at(span, why.to_string());
-    match why {
-        PrepareError::Key(_) => {
-            diagnostic.with_help("see the guide, \"Keys\", for the forms that a key may have")
-        }
-        PrepareError::Constant(_) => diagnostic,
-    }
-}
-
-fn code_of(why: &PrepareError) -> Code {
-    match why {
-        PrepareError::Key(_) => code::KEY_UNUSABLE,
-        PrepareError::Constant(_) => code::FUNCTION_UNPREPARED,
-    }
+    membership.lines().filter_map(of_line).min()
 }
 
 /// The bytes of the key that a declaration names. They are overwritten after use.
@@ -117,22 +120,18 @@ fn read_key(path: &Path, others: ForbiddenAccess) -> std::io::Result<Zeroizing<V
     Ok(key)
 }
 
-fn entropy() -> Result<[u8; ENTROPY_BYTES], PrepareError> {
-    let none = |_| PrepareError::Key("the system gives no random bytes for its nonces".to_owned());
-    random_bytes().map_err(none)
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::compile::{Checked, Compiler, at_fault, check_files};
-    use crate::source::Files;
+    use super::*;
     use std::fs::{OpenOptions, Permissions};
     use std::io::Write as _;
     use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-    use weft_api::{AtFault, Bundle};
+    use weft_api::AtFault;
+    use weft_control::check::{Accepted, at_fault};
+    use weft_control::compile::Compiler;
     use weft_core::hash::HashKey;
     use weft_ir::interp::Interp;
-    use weft_lang::diagnostic::{RenderOptions, render_all};
+    use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all};
 
     fn checked(function: &str, call: &str) -> Checked {
         let text = format!(
@@ -145,11 +144,14 @@ END;
 CREATE CHAIN shop ON front -> cart AS e; END;
 "
         );
-        let files = [("a.weft".to_owned(), text)].into();
-        check_files(
-            "a.weft",
-            &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
-        )
+        check_files("a.weft", &mut Files::of_text(&text))
+    }
+
+    /// The refusal of a program that is accepted but does not compile.
+    fn refused(accepted: Option<Accepted>) -> Vec<Diagnostic> {
+        let Accepted { network, lowered } = accepted.expect("it is accepted");
+        let compiler = Compiler::new(Box::new(Interp), Box::new(Machine), 1, HashKey::from_seed(1));
+        compiler.compile(&network, lowered, &[]).err().expect("it does not compile")
     }
 
     fn shown(checked: &Checked) -> String {
@@ -165,13 +167,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
         let checked = checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0");
         let rendered = shown(&checked);
         assert!(rendered.contains("warning[W0504]: `seal` could not run on this machine"), "{rendered}");
-        let network = checked.network.expect("a warning is no error");
-        let refused = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).compile(
-            &network,
-            &checked.sources,
-            &[],
-        );
-        let refused = refused.err().expect("there is no key");
+        let refused = refused(checked.accepted);
         assert_eq!(refused[0].code.0, "W0504");
         assert!(matches!(at_fault(&refused), AtFault::Environment));
     }
@@ -231,9 +227,30 @@ CREATE CHAIN shop ON front -> cart AS e; END;
     #[test]
     fn oversized_pattern_is_refused() {
         let checked = checked("", r"regex_match(method, '\w{500}\w{500}')");
-        let network = checked.network.as_ref().unwrap_or_else(|| panic!("{}", shown(&checked)));
-        let refused =
-            Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).compile(network, &checked.sources, &[]);
-        assert_eq!(refused.err().expect("it is too large")[0].code.0, "W0505");
+        assert_eq!(refused(checked.accepted)[0].code.0, "W0505");
+    }
+
+    /// The system would kill a node in a container for a program that the node had accepted.
+    #[test]
+    fn least_cgroup_limit_wins() {
+        let root = std::env::temp_dir().join(format!("weft-cgroup-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().expect("it has one")).expect("it is made");
+            std::fs::write(path, text).expect("it is written");
+        };
+        write("memory.max", "max\n");
+        write("a/memory.max", "1000\n");
+        write("a/b/memory.max", "max\n");
+        write("a/b/c/memory.max", "2000\n");
+        assert_eq!(least("0::/a/b/c\n", &root), Some(1000));
+        assert_eq!(least("0::/\n", &root), None);
+        // Version 1.
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory/x/memory.limit_in_bytes", "3000\n");
+        let old = "5:cpu,cpuacct:/y\n4:memory:/x/gone\n";
+        assert_eq!(least(old, &root), Some(3000));
+        assert_eq!(least(&format!("{old}0::/a\n"), &root), Some(1000));
+        std::fs::remove_dir_all(root).expect("it is removed");
     }
 }

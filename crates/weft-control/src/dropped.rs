@@ -9,7 +9,7 @@ use weft_engine::state::Bound;
 use weft_ir::program::{ChainProgram, Realisation, TableDecl};
 
 /// The running plans of a program: on calls, and on ports.
-pub(crate) type Plans<'a> = (&'a Plan, Option<&'a PacketPlan>);
+pub type Plans<'a> = (&'a Plan, Option<&'a PacketPlan>);
 
 /// A chain of either kind.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ struct Stateful<'a> {
 
 /// The state of `old` that the plan `new` does not have: tables with rows, and variables. Rows in the program's text
 /// are no state; rows that a controller's table got at run time are. `given` has these tables as they are now.
-pub(crate) fn dropped(old: Plans<'_>, new: Plans<'_>, given: &[TableView]) -> Vec<Dropped> {
+pub fn dropped(old: Plans<'_>, new: Plans<'_>, given: &[TableView]) -> Vec<Dropped> {
     let known: BTreeSet<String> = chains(new).flat_map(names).collect();
     let mut gone: Vec<Dropped> = chains(old).flat_map(|chain| state_without(chain, &known, given)).collect();
     gone.retain(|state| state.rows != Some(0));

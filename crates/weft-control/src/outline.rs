@@ -8,11 +8,11 @@ use weft_lang::hir::{CallsOf, Edge, FillTarget, Network};
 /// The objects of a network, each with its meaning as text. Two objects are equal if these texts are. Locations and
 /// comments are not part of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outline(BTreeMap<String, String>);
+pub struct Outline(BTreeMap<String, String>);
 
 impl Outline {
     /// The outline of a checked program.
-    pub(crate) fn of(network: &Network) -> Self {
+    pub fn of(network: &Network) -> Self {
         let mut things = BTreeMap::new();
         for listener in &network.listeners {
             things.insert(format!("listener {}", listener.name), format!("{listener:#?}"));
@@ -62,7 +62,7 @@ impl Outline {
     }
 
     /// The differences in `new`, in order of name.
-    pub(crate) fn changes_to(&self, new: &Self) -> Vec<Change> {
+    pub fn changes_to(&self, new: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         for (what, meaning) in &new.0 {
             let kind = match self.0.get(what) {
@@ -115,9 +115,7 @@ fn own_table(network: &Network, chain: usize, instance: usize, table: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::check_files;
-    use crate::source::Files;
-    use weft_api::Bundle;
+    use crate::testing::accepted;
 
     const OLD: &str = "CREATE LISTENER front ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '127.0.0.1:1';
@@ -132,15 +130,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
 ";
 
     fn outline(text: &str) -> Outline {
-        let files = [("a.weft".to_owned(), text.to_owned())].into();
-        let bundle = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
-        let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
-        let rendered = weft_lang::diagnostic::render_all(
-            &checked.diagnostics,
-            &checked.sources,
-            weft_lang::diagnostic::RenderOptions::default(),
-        );
-        Outline::of(&checked.network.unwrap_or_else(|| panic!("{rendered}")))
+        Outline::of(&accepted(text).0.network)
     }
 
     fn check(new: &str, expected: &[(&str, ChangeKind)]) {

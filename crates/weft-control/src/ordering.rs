@@ -8,30 +8,37 @@ use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::plan::{self, Context, Crossing, DeadField, Figures, Input, Level, Pair, Plan};
 
 /// The order of a chain, with everything that the choice depends on.
-pub(crate) struct PlannedChain {
-    pub(crate) effects: ChainEffects,
-    pub(crate) context: Context,
-    pub(crate) level: Level,
-    pub(crate) pairs: Vec<Pair>,
-    pub(crate) crossings: Vec<Crossing>,
-    pub(crate) figures: Figures,
-    pub(crate) plan: Plan,
+pub struct PlannedChain {
+    /// What its handlers do.
+    pub effects: ChainEffects,
+    /// The policies of the chain.
+    pub context: Context,
+    /// How exactly the order must keep the meaning.
+    pub level: Level,
+    /// Which elements may swap.
+    pub pairs: Vec<Pair>,
+    /// Which elements may pass several others.
+    pub crossings: Vec<Crossing>,
+    /// The cost of elements and how often they end a call.
+    pub figures: Figures,
+    /// The order.
+    pub plan: Plan,
     /// Fields that elements set in vain in this order.
-    pub(crate) dead: Vec<DeadField>,
+    pub dead: Vec<DeadField>,
 }
 
 /// A node's counters of a chain: its elements by name, in the order in which they run.
-pub(crate) type CountedElements<'s> = &'s [(String, Counters)];
+pub type CountedElements<'s> = &'s [(String, Counters)];
 
 /// The counters of the chain with this name that calls enter now. Filters cut a chain into parts; the result joins
 /// them.
-pub(crate) fn counted(stats: &[ChainStats], chain: &str) -> Vec<(String, Counters)> {
+pub fn counted(stats: &[ChainStats], chain: &str) -> Vec<(String, Counters)> {
     let parts = stats.iter().filter(|stats| stats.is_current && stats.chain == chain);
     parts.flat_map(|part| part.elements.iter().cloned()).collect()
 }
 
 /// Chooses the order of a chain, an index into [`Network::chains`]; its program is as written.
-pub(crate) fn ordered(
+pub fn ordered(
     network: &Network,
     index: usize,
     program: &ChainProgram,
@@ -72,7 +79,7 @@ fn running(program: &ChainProgram, counted: CountedElements<'_>) -> Option<Vec<u
 
 impl PlannedChain {
     /// The choice as the API reports it to the client that applies the program.
-    pub(crate) fn to_api(&self, program: &ChainProgram) -> weft_api::Planned {
+    pub fn to_api(&self, program: &ChainProgram) -> weft_api::Planned {
         let name = |at: &usize| program.elements[*at].name.clone();
         weft_api::Planned {
             chain: program.name.clone(),

@@ -7,13 +7,14 @@ use weft_lang::parser;
 use weft_lang::source::SourceMap;
 
 /// A queue with parameters that have no default.
-pub(crate) struct MissingArgs {
-    pub(crate) name: String,
+pub struct MissingArgs {
+    /// The queue.
+    pub name: String,
     params: Vec<String>,
 }
 
 /// The queues with required parameters in a program's files, in order.
-pub(crate) fn queues(sources: &SourceMap) -> Vec<MissingArgs> {
+pub fn queues(sources: &SourceMap) -> Vec<MissingArgs> {
     let items = sources.files().flat_map(|(file, _)| parser::parse(sources, file).0.items);
     items.filter_map(|item| MissingArgs::of(&item)).collect()
 }
@@ -28,7 +29,7 @@ impl MissingArgs {
 
     /// The fault of a queue that was named `named`, without arguments. `how` gets the name with arguments, and returns
     /// a help that shows how to use it.
-    pub(crate) fn fault(&self, named: &str, how: impl FnOnce(&str) -> String) -> Fault {
+    pub fn fault(&self, named: &str, how: impl FnOnce(&str) -> String) -> Fault {
         let names: Vec<String> = self.params.iter().map(|name| format!("`{name}`")).collect();
         let what = if names.len() == 1 { "an argument" } else { "arguments" };
         let with: Vec<String> = self.params.iter().map(|name| format!("{name} = ...")).collect();

@@ -9,10 +9,10 @@ use weft_lang::check::table_statement::{Measure, Summary};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Aggregate, Expr};
 
-use super::answer::{StatementError, compare};
+use super::select::{compare, row_fault};
 
 /// The groups so far.
-pub(super) struct Groups<'a> {
+pub(crate) struct Groups<'a> {
     summary: &'a Summary,
     types: &'a [Type],
     now: Time,
@@ -47,7 +47,7 @@ impl PartialOrd for Key {
 
 impl<'a> Groups<'a> {
     /// Groups of rows with columns of these types.
-    pub(super) fn new(summary: &'a Summary, types: &'a [Type], now: Time) -> Self {
+    pub(crate) fn new(summary: &'a Summary, types: &'a [Type], now: Time) -> Self {
         let mut groups = BTreeMap::new();
         if summary.group.is_empty() {
             groups.insert(Key(Vec::new()), Group::new(summary, &vec![Value::Null; types.len()]));
@@ -56,7 +56,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Adds a row to its group.
-    pub(super) fn take(&mut self, row: &[Value]) -> Result<(), FoldError> {
+    pub(crate) fn take(&mut self, row: &[Value]) -> Result<(), FoldError> {
         let key = self.summary.group.iter().map(|at| (row[*at].clone(), self.types[*at])).collect();
         let group = self.groups.entry(Key(key)).or_insert_with(|| Group::new(self.summary, row));
         for ((_, measure), sum) in self.summary.items.iter().zip(&mut group.sums) {
@@ -68,17 +68,17 @@ impl<'a> Groups<'a> {
     }
 
     /// The rows of the answer in their order, and the types of their columns.
-    pub(super) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), StatementError> {
+    pub(crate) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), Box<Diagnostic>> {
         let Self { summary, now, groups, .. } = self;
         let types: Vec<Type> = summary.items.iter().map(|(_, measure)| type_of(measure)).collect();
         let row = |group: Group| {
             let items = summary.items.iter().zip(&group.sums).map(|((_, measure), sum)| match measure {
-                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(StatementError::fold),
+                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(row_fault),
                 Measure::Aggregate(aggregate, ty) => sum.value(aggregate, *ty),
             });
-            items.collect::<Result<Vec<Value>, StatementError>>()
+            items.collect::<Result<Vec<Value>, Box<Diagnostic>>>()
         };
-        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, StatementError>>()?;
+        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, Box<Diagnostic>>>()?;
         if let Some((at, descending)) = summary.order {
             rows.sort_by(|a, b| {
                 let order = compare(&a[at], &b[at], types[at]);
@@ -164,7 +164,7 @@ impl Sum {
     }
 
     /// The aggregate's result. Fails if a sum does not fit its type.
-    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, StatementError> {
+    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, Box<Diagnostic>> {
         match aggregate {
             Aggregate::Count | Aggregate::Any => Ok(Value::Int(self.n as i64)),
             Aggregate::Sum(_) | Aggregate::Avg(_) if self.n == 0 => Ok(Value::Null),
@@ -188,13 +188,13 @@ impl Sum {
 }
 
 /// The diagnostic of a sum that does not fit its type.
-fn overflow(expr: &Expr, ty: Type) -> StatementError {
+fn overflow(expr: &Expr, ty: Type) -> Box<Diagnostic> {
     let diagnostic =
         Diagnostic::error(code::OVER_LIMIT, format!("the sum of this is outside what {ty} holds"))
             .at(expr.span, "overflows")
             .with_help("take fewer rows: `WHERE ...`");
     let is_whole = ty != Type::F64 && ty != Type::Interval;
-    StatementError::diagnostic(match is_whole {
+    Box::new(match is_whole {
         true => diagnostic.with_help("or add them as numbers that are rounded: `sum(float(c))`"),
         false => diagnostic,
     })

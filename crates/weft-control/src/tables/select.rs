@@ -1,6 +1,5 @@
 //! Executes SELECT: rows that meet a condition, in order, or their aggregates.
 
-use super::Refusal;
 use super::summary::Groups;
 use std::collections::BTreeSet;
 use std::slice;
@@ -21,40 +20,27 @@ use weft_lang::source::SourceMap;
 const ANSWER_ROWS_MAX: usize = 10_000;
 
 /// The rows that a statement reads.
-pub(super) enum RowSource {
+pub enum RowSource {
+    /// A table of the program.
     Table(TableView),
     /// Rows of a system table.
     Rows(Vec<Vec<Value>>),
 }
 
-/// Why a statement failed.
-pub(super) enum StatementError {
-    Diagnostic(Box<Diagnostic>),
-    Refused(Refusal),
-}
-
-impl StatementError {
-    pub(super) fn diagnostic(diagnostic: Diagnostic) -> Self {
-        Self::Diagnostic(Box::new(diagnostic))
-    }
-
-    /// The diagnostic of an expression that cannot be computed for a row.
-    pub(super) fn fold(error: FoldError) -> Self {
-        let (message, span) = match error {
-            FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
-            FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
-        };
-        Self::diagnostic(
-            Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"),
-        )
-    }
+/// The diagnostic of an expression that cannot be computed for a row.
+pub fn row_fault(error: FoldError) -> Box<Diagnostic> {
+    let (message, span) = match error {
+        FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
+        FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
+    };
+    Box::new(Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"))
 }
 
 /// Executes SELECTs on the tables of a store at `now`, one after the other.
 ///
 /// # Errors
 /// Diagnostics, and the texts that they refer to.
-pub(crate) fn ask(
+pub fn ask(
     (network, sources): (&Network, &SourceMap),
     store: &StateStore,
     text: &str,
@@ -71,7 +57,7 @@ pub(crate) fn ask(
             let diagnostic = Diagnostic::error(code::UNEXPECTED, "nothing is changed here")
                 .at(statement.span, "not a SELECT")
                 .with_help("say it in the program, or to a running node: `weft query`");
-            Err(StatementError::diagnostic(diagnostic))
+            Err(Box::new(diagnostic))
         })
     };
     if asked.is_empty() {
@@ -79,45 +65,41 @@ pub(crate) fn ask(
             Diagnostic::error(code::UNEXPECTED, "there is no statement").with_help("write a SELECT");
         return Err((vec![nothing], sources));
     }
-    asked.iter().map(ask_one).collect::<Result<_, _>>().map_err(|why| match why {
-        StatementError::Diagnostic(diagnostic) => (vec![*diagnostic], sources),
-        StatementError::Refused(_) => unreachable!("only a node that runs refuses"),
-    })
+    let answers = asked.iter().map(ask_one).collect::<Result<_, Box<Diagnostic>>>();
+    answers.map_err(|refused| (vec![*refused], sources))
 }
 
 /// The table of a statement, and its name.
-pub(super) fn named<'n>(network: &'n Network, statement: &Statement) -> (TableName, &'n hir::Table) {
+pub fn named<'n>(network: &'n Network, statement: &Statement) -> (TableName, &'n hir::Table) {
     let (chain, instance, table) = table_of(network, statement.table);
     let (chain, instance) = (chain.to_owned(), instance.to_owned());
     (TableName { chain, instance, table: table.name.clone() }, table)
 }
 
 /// Finds the table that has a statement's rows. Fails if no running program uses it.
-pub(super) fn row_source(
+pub fn row_source(
     store: &StateStore,
     name: &TableName,
     statement: &Statement,
-) -> Result<RowSource, StatementError> {
+) -> Result<RowSource, Box<Diagnostic>> {
     store.table(name).map(RowSource::Table).ok_or_else(|| {
         let message = format!("no program that runs uses `{name}`");
-        StatementError::diagnostic(
-            Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"),
-        )
+        Box::new(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
     })
 }
 
 /// The answer of a SELECT at `now`; None for any other statement.
-pub(super) fn answer(
+pub fn answer(
     row_source: &RowSource,
     kind: &StatementKind,
     table: &hir::Table,
     now: Time,
-) -> Option<Result<QueryResult, StatementError>> {
+) -> Option<Result<QueryResult, Box<Diagnostic>>> {
     let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
     match kind {
         StatementKind::Select { items, filter, order, limit } => {
             let order = order.map(|(at, descending)| (at, descending, types[at]));
-            Some(select(row_source, items, filter.as_ref(), order, *limit, now).map_err(StatementError::fold))
+            Some(select(row_source, items, filter.as_ref(), order, *limit, now).map_err(row_fault))
         }
         StatementKind::Summary { summary, filter, limit } => {
             Some(summarize(row_source, (summary, &types), filter.as_ref(), *limit, now))
@@ -127,7 +109,7 @@ pub(super) fn answer(
 }
 
 /// Calls `take` for each row that meets a condition, until it returns false.
-pub(super) fn each_row(
+pub fn each_row(
     row_source: &RowSource,
     filter: Option<&Expr>,
     now: Time,
@@ -156,7 +138,7 @@ pub(super) fn each_row(
 
 /// As [`each_row`] for one table: rows that are alive at the first time, evaluated at the second. False if `take` has
 /// returned false.
-pub(super) fn each_of(
+pub fn each_of(
     table: &Table,
     filter: Option<&Expr>,
     (alive_at, now): (Time, Time),
@@ -205,7 +187,7 @@ fn keys_named_by<'e>(filter: &'e Expr, table: &Table) -> Option<Vec<&'e Value>> 
 }
 
 /// Whether a row meets a condition.
-pub(super) fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<bool, FoldError> {
+pub fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<bool, FoldError> {
     filter.map_or(Ok(true), |filter| Ok(fold_at(filter, row, now)? == Value::Bool(true)))
 }
 
@@ -247,9 +229,9 @@ fn summarize(
     filter: Option<&Expr>,
     limit: Option<u64>,
     now: Time,
-) -> Result<QueryResult, StatementError> {
+) -> Result<QueryResult, Box<Diagnostic>> {
     let mut groups = Groups::new(summary, types, now);
-    each_row(row_source, filter, now, |row| groups.take(row).map(|()| true)).map_err(StatementError::fold)?;
+    each_row(row_source, filter, now, |row| groups.take(row).map(|()| true)).map_err(row_fault)?;
     let (mut rows, types) = groups.rows()?;
     let is_cut = cut(&mut rows, limit);
     let columns = summary.items.iter().map(|(name, _)| name.clone()).collect();
