@@ -48,12 +48,7 @@ impl Checked {
 }
 
 /// Checks the program that starts with the file `root`, for a node that runs it with `workers` workers.
-pub fn check(
-    root: &str,
-    files: &mut Files,
-    workers: impl Fn(&Network) -> usize,
-    host: &dyn Host,
-) -> Checked {
+pub fn check(root: &str, files: &mut Files, workers: impl Fn(&Network) -> usize, host: &dyn Host) -> Checked {
     let (network, mut diagnostics, sources) = weft_lang::check(root, files);
     let accepted = network.and_then(|network| {
         let (lowered, findings) = judge_all(&network, &sources, workers(&network), host);

@@ -22,6 +22,7 @@ pub mod check;
 pub mod compile;
 pub mod definition_files;
 pub mod dropped;
+pub mod explain;
 pub mod fault;
 pub mod files;
 pub mod host;

@@ -1,6 +1,5 @@
 //! `weft check`: checks a program, and shows its costs.
 
-use super::explain::queues;
 use crate::cli::CheckArgs;
 use crate::fault::Fault;
 use crate::machine::check_with_limit;
@@ -13,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 use weft_control::check::Accepted;
+use weft_control::explain::queues;
 use weft_control::files::Files;
 use weft_control::show::{Align, Table};
 use weft_core::wire::Protocol;

@@ -17,9 +17,9 @@ use super::rig::{Lane, Messages, Programs, USERS};
 use super::{compiled, jit};
 use crate::bench::report::{Report, Row};
 use crate::bench::{progress, refused};
-use crate::commands::explain;
 use crate::parallel_backend::ParallelBackend;
 use weft_control::compile::Compiler;
+use weft_control::explain;
 use weft_control::ordering::{PlannedChain, ordered};
 
 /// Rounds with timing. The planner uses the least of their figures, because other processes use the machine as well.

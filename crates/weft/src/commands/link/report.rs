@@ -1,11 +1,12 @@
 //! The report of an emulated link's traffic.
 
-use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP, rate_text};
+use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
+use weft_control::show::rate_text;
 use weft_control::show::{Align, Table};
 use weft_control::show::{count, grouped};
 use weft_control::status::link_drops;

@@ -1,7 +1,6 @@
 //! `weft link show`: a link's queue over time, on a terminal, as JSON or as a picture.
 
 use super::history::{History, Link, PacketEnd, PacketHistory, level_name, path_words};
-use super::spec::rate_text;
 use crate::cli::LinkShowArgs;
 use crate::fault::Fault;
 use crate::recording_file::{self, EndedEarly, Recording};
@@ -9,6 +8,7 @@ use crate::stdout;
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::path::Path;
+use weft_control::show::rate_text;
 use weft_control::show::svg::{begin, escaped};
 use weft_control::show::{count, grouped};
 

@@ -17,6 +17,7 @@ use weft_api::{Bundle, RECORD_SECONDS_MAX};
 use weft_control::check::Accepted;
 use weft_control::library;
 use weft_control::missing_args;
+use weft_control::show::{rate_text, rounded};
 use weft_engine::packet::impair::{Impairments, Loss};
 use weft_engine::packet::path::{Path, PathChange};
 use weft_lang::ast::Item;
@@ -281,20 +282,6 @@ impl LinkDirection {
     pub(super) fn bits_per_s(&self) -> Option<u64> {
         self.rate.or(self.path.trace.as_deref().map(Trace::bits_per_s))
     }
-}
-
-/// Formats a rate: `15 Mbit/s`.
-pub(crate) fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        0..1_000 => format!("{bits_per_s} bit/s"),
-        1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} Mbit/s", rounded(bits_per_s as f64 / 1e6)),
-        _ => format!("{} Gbit/s", rounded(bits_per_s as f64 / 1e9)),
-    }
-}
-
-fn rounded(n: f64) -> f64 {
-    (n * 100.0).round() / 100.0
 }
 
 /// The checked program that joins both ends by these directions.

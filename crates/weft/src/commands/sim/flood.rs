@@ -2,10 +2,10 @@
 
 use super::program::Program;
 use crate::cli::FloodArgs;
-use crate::commands::link::spec::rate_text;
 use crate::fault::Fault;
 use crate::stdout;
 use serde_json::{Value, json};
+use weft_control::show::rate_text;
 use weft_control::show::{Align, Table};
 use weft_core::rng::Rng;
 use weft_engine::queue::Packet;

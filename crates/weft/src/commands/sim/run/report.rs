@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::scenario::{Outcome, Scenario, Speed, WorkloadResult};
 use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
-use crate::commands::link::spec::rate_text;
 use crate::commands::sim::plot::{Chart, Group};
 use crate::commands::sim::report::shown;
+use weft_control::show::rate_text;
 use weft_control::show::{Align, Table};
 use weft_control::show::{count, grouped};
 use weft_sim::net::measure::{Histogram, power};

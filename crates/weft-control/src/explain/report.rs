@@ -2,8 +2,8 @@
 
 use super::effect_names::{EffectNames, sharding};
 use super::filters;
+use crate::ordering::{CountedElements, PlannedChain, ordered};
 use std::collections::BTreeSet;
-use weft_control::ordering::{CountedElements, PlannedChain, ordered};
 use weft_core::Interval;
 use weft_core::classify::Description;
 use weft_core::hash::HashKey;

@@ -4,7 +4,7 @@ use super::report::{
     Chain, ClashReport, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport, ProgramLine,
     TableReport,
 };
-use weft_control::show::{count, grouped};
+use crate::show::{count, grouped};
 use weft_lang::ast::Side;
 use weft_opt::effects::SourceLines;
 use weft_opt::plan::{Copied, ElementFigures, ID_BYTES, Level, LicensedBy, VERSION_BYTES};

@@ -3,8 +3,8 @@
 //! output is SVG, or a graph for Graphviz.
 
 use super::report::{Chain, Pair};
+use crate::show::svg::{begin, escaped};
 use std::fmt::Write as _;
-use weft_control::show::svg::{begin, escaped};
 use weft_opt::plan::Rule;
 
 /// Sizes in pixels.

@@ -1,7 +1,7 @@
 //! Describes the policies of filters in words, for `weft explain`.
 
+use crate::show::{count, grouped};
 use std::fmt::Write as _;
-use weft_control::show::{count, grouped};
 use weft_core::Interval;
 use weft_core::filter::{
     Budget, Circuit, Congestion, CongestionLaw, Hedge, INTERVAL_MAX, KeyId, Outlier, Policies, Rate,

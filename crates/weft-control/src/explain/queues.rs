@@ -1,10 +1,10 @@
 //! Explains queues: levels, handlers, operations per packet, memory.
 
-use crate::commands::link::spec::rate_text;
+use crate::show::rate_text;
+use crate::show::{Align, Table};
+use crate::show::{count, grouped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
-use weft_control::show::{Align, Table};
-use weft_control::show::{count, grouped};
 use weft_ir::queue::{
     Level, Limit, Moment, Order, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Victim, word,
 };
@@ -73,7 +73,7 @@ impl LinkInfo {
 }
 
 /// Queues as JSON.
-pub(in crate::commands) fn data(programs: &[QueueProgram]) -> Value {
+pub fn data(programs: &[QueueProgram]) -> Value {
     programs.iter().map(program).collect()
 }
 
@@ -88,7 +88,7 @@ pub(super) fn data_of(explained: &[ExplainedQueue]) -> Value {
 }
 
 /// A table of each handler's worst-case cost; empty without handlers.
-pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
+pub fn costs(programs: &[QueueProgram]) -> String {
     let columns =
         [("queue", Align::Left), ("of", Align::Left), ("handler", Align::Left), ("operations", Align::Right)];
     let mut table = Table::new(&columns);
