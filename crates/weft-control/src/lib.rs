@@ -15,6 +15,8 @@
 //! A node:
 //! * [`tables`]: statements on its tables, and its state as system tables.
 //! * [`alter`]: edits its program by a statement.
+//! * [`recording`]: replays the recorded queue of a link, and explains its packets.
+//! * [`explain`]: explains chains and queues.
 //! * [`status`], [`metrics`]: its counters for the API and for Prometheus.
 
 pub mod alter;
@@ -38,6 +40,7 @@ pub mod ordering;
 pub mod outline;
 pub mod packets;
 pub mod ports;
+pub mod recording;
 pub mod show;
 pub mod status;
 pub mod tables;

@@ -6,7 +6,7 @@ use super::spec::{self, DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
 use crate::cli::{BackendName, EmulateArgs};
 use crate::fault::Fault;
 use crate::machine::Machine;
-use crate::recording_file::{self, LinkSetup};
+use crate::recording_file;
 use crate::running::{backend, node_fault};
 use crate::signals::{self, forward, forward_to_group};
 use crate::stderr;
@@ -20,6 +20,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use weft_control::check::Accepted;
 use weft_control::compile::Compiler;
+use weft_control::recording;
+use weft_control::recording::LinkSetup;
 use weft_core::Interval;
 use weft_core::hash::HashKey;
 use weft_engine::Config;
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
                 program: &program,
                 queue: None,
             };
-            text.push_str(&recording_file::text(&ran, &recorder));
+            text.push_str(&recording::text(&ran, &recorder));
         }
         recording_file::write(file, &text)?;
     }

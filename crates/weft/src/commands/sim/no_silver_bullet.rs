@@ -17,9 +17,9 @@ use super::{pool, queue_seed, report_missing_seeds, sender};
 use crate::cli::SilverBulletArgs;
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, LinkSetup};
 use crate::signals::{self, Request};
 use crate::trace_file;
+use weft_control::recording::LinkSetup;
 use weft_sim::net::silver_bullet::{
     COMPARISONS, Comparison, Configuration, LinkKind, Outcome, newreno_of_2013, synthetic_trace,
 };
@@ -175,7 +175,7 @@ fn run_one(job: &Job, context: &JobContext<'_>) -> JobResult {
         queue: Some(context.program.name()),
     };
     let recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
-    (outcome, Some(recording_file::text(&ran, &recorder)))
+    (outcome, Some(weft_control::recording::text(&ran, &recorder)))
 }
 
 impl Figures {
@@ -207,8 +207,11 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::check_files;
     use std::sync::mpsc::channel;
     use std::time::Duration;
+    use weft_api::Bundle;
+    use weft_control::files::Files;
     use weft_engine::queue::Queue;
     use weft_engine::recording;
     use weft_ir::queue::run::Interpreted;
@@ -266,9 +269,10 @@ mod tests {
             job.seconds = 10;
             let (outcome, recording) = run_one(&job, &context);
             let recording = recording.expect("it was asked for");
-            let recorded = recording_file::read_text(&recording, Path::new("it")).expect("it is one");
+            let recorded = weft_control::recording::parse(&recording, "it").expect("it is one");
             assert_eq!(recorded[0].head.link, job.comparison.name);
-            let ran = recorded[0].program().expect("it was checked before");
+            let check = |program: &Bundle| check_files(&program.root, &mut Files::in_bundle(program));
+            let ran = recorded[0].program(&check).ok().expect("it was checked before");
             let code = Interpreted::new(ran.queue.clone());
             let mut queue = Queue::new(ran.queue, code, recorded[0].head.begun_ns, recorded[0].head.seed);
             for asked in recording::read(&recorded[0].text, 0) {

@@ -20,10 +20,11 @@ use super::{pool, queue_seed, report_missing_seeds, sender};
 use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, LinkSetup};
 use crate::signals::{self, Request};
 use crate::stderr;
 use crate::trace_file;
+use weft_control::recording;
+use weft_control::recording::LinkSetup;
 use weft_control::show::grouped;
 use weft_sim::net::{Discipline, SenderSpec};
 
@@ -214,7 +215,7 @@ impl JobContext<'_> {
                 program: program.bundle(),
                 queue: Some(program.name()),
             };
-            recording_file::text(&ran, &recorder.lock().unwrap_or_else(PoisonError::into_inner))
+            recording::text(&ran, &recorder.lock().unwrap_or_else(PoisonError::into_inner))
         });
         Ok(JobResult { outcome, recording })
     }

@@ -1,8 +1,10 @@
 //! Replays a recorded queue: the outcome of each packet, and the values that a handler decided by.
 
+use super::{EndedEarly, Head, Program, Recording, RecordingError};
+use crate::check::Checked;
 use crate::fault::Fault;
-use crate::recording_file::{EndedEarly, Head, Program, Recording};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use weft_api::Bundle;
 use weft_engine::queue::{Counts, DropCause, Packet, Queue, QueueCode, QueueProgram};
 use weft_engine::recording::{self, PathEvents, QueueEvent};
 use weft_ir::queue::run::Interpreted;
@@ -12,20 +14,21 @@ use weft_ir::queue::{Moment, Verdict, Words, word};
 const MARKED: u8 = 3;
 
 /// A link of a file: its queue, or the queues of several workers, with the outcomes of all packets.
-pub(super) struct Link {
+pub struct Link {
     /// The recording of each worker; one, unless it is a link of calls.
     parts: Vec<Recording>,
-    pub(super) program: Program,
-    pub(super) history: History,
+    /// Its program.
+    pub program: Program,
+    pub(crate) history: History,
 }
 
 /// The packets, or calls, of a link.
 #[derive(Default)]
-pub(super) struct History {
+pub(crate) struct History {
     /// In order of arrival.
-    pub(super) packets: Vec<PacketHistory>,
+    pub(crate) packets: Vec<PacketHistory>,
     /// The end, in nanoseconds since the beginning.
-    pub(super) ended_ns: u64,
+    pub(crate) ended_ns: u64,
     /// The handler runs for the watched packet.
     runs: Vec<HandlerRun>,
     /// Calls in the queue that no longer wait.
@@ -34,24 +37,24 @@ pub(super) struct History {
 
 /// An arrived packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PacketHistory {
+pub(crate) struct PacketHistory {
     /// The index of the link's part that it came to, and its number there from 1.
     part: usize,
     number: u64,
-    pub(super) len: u32,
-    pub(super) flow: u32,
+    pub(crate) len: u32,
+    pub(crate) flow: u32,
     /// It came with a mark from another queue.
     came_marked: bool,
     /// Nanoseconds since the beginning; negative if it already waited then.
-    pub(super) came_ns: i64,
+    pub(crate) came_ns: i64,
     /// Packets and bytes in the queue when it came.
-    pub(super) before: (u64, u64),
-    pub(super) end: PacketEnd,
+    pub(crate) before: (u64, u64),
+    pub(crate) end: PacketEnd,
 }
 
 /// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PacketEnd {
+pub(crate) enum PacketEnd {
     /// It waited when the recording ended.
     Waits,
     /// It was sent, or went on; with the events on the path after an emulated link.
@@ -65,36 +68,36 @@ pub(super) enum PacketEnd {
 
 /// The fill level of a queue when it made room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Occupancy {
-    pub(super) packets: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Occupancy {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
     /// The last packet to arrive, by its number from 1 in its part.
     came: u64,
 }
 
 /// A run of a handler.
 #[derive(Clone, Debug)]
-pub(super) struct HandlerRun {
-    pub(super) level: usize,
-    pub(super) moment: Moment,
+pub(crate) struct HandlerRun {
+    pub(crate) level: usize,
+    pub(crate) moment: Moment,
     /// The word that it returned.
-    pub(super) end: u64,
-    pub(super) before: HandlerState,
-    pub(super) after: HandlerState,
+    pub(crate) end: u64,
+    pub(crate) before: HandlerState,
+    pub(crate) after: HandlerState,
 }
 
 /// The words that a handler reads and writes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HandlerState {
-    pub(super) node: Vec<u64>,
-    pub(super) partition: Vec<u64>,
-    pub(super) packet: Vec<u64>,
-    pub(super) event: Vec<u64>,
+pub(crate) struct HandlerState {
+    pub(crate) node: Vec<u64>,
+    pub(crate) partition: Vec<u64>,
+    pub(crate) packet: Vec<u64>,
+    pub(crate) event: Vec<u64>,
 }
 
 impl PacketHistory {
     /// The wait in nanoseconds, and its end since the beginning; None if it still waits.
-    pub(super) fn waited(&self) -> Option<(u64, u64)> {
+    pub(crate) fn waited(&self) -> Option<(u64, u64)> {
         let (PacketEnd::Sent { at_ns, .. }
         | PacketEnd::Dropped { at_ns, .. }
         | PacketEnd::Withdrawn { at_ns }) = self.end
@@ -121,12 +124,39 @@ impl PacketHistory {
 }
 
 impl Link {
+    /// Replays a link of a file: the one of this name, or the one with the most drops. `check` checks its program.
+    ///
+    /// # Errors
+    /// There is no such link, its program is wrong, or a line cannot be parsed.
+    pub fn choose(
+        recordings: Vec<Recording>,
+        name: Option<&str>,
+        check: &dyn Fn(&Bundle) -> Checked,
+    ) -> Result<Self, RecordingError> {
+        let mut best: Option<(usize, Self)> = None;
+        let links = whole_links(recordings);
+        let names: Vec<String> = links.iter().map(|parts| parts[0].head.link.clone()).collect();
+        for parts in links {
+            if name.is_some_and(|name| name != parts[0].head.link) {
+                continue;
+            }
+            let link = Self::of(parts, check)?;
+            let n = link.history.dropped().count();
+            if best.as_ref().is_none_or(|(most, _)| n > *most) {
+                best = Some((n, link));
+            }
+        }
+        best.map(|(_, found)| found).ok_or_else(|| {
+            Fault::Input(format!("no such link in the recording; it has {}", names.join(", "))).into()
+        })
+    }
+
     /// Replays the recordings of all workers, at least one.
     ///
     /// # Errors
     /// The program is wrong, or a line of a recording cannot be parsed; the error names it.
-    pub(super) fn of(parts: Vec<Recording>) -> Result<Self, Fault> {
-        let program = parts[0].program()?;
+    fn of(parts: Vec<Recording>, check: &dyn Fn(&Bundle) -> Checked) -> Result<Self, RecordingError> {
+        let program = parts[0].program(check)?;
         let mut link = Self { parts, program, history: History::default() };
         for (nth, part) in link.parts.iter().enumerate() {
             let own = History::of(part, &link.program, None)?;
@@ -143,42 +173,42 @@ impl Link {
     }
 
     /// The head of the first part; the others share its link.
-    pub(super) fn head(&self) -> &Head {
+    pub(crate) fn head(&self) -> &Head {
         &self.parts[0].head
     }
 
     /// The earliest beginning of its parts, in nanoseconds of the clock.
-    pub(super) fn begun_ns(&self) -> u64 {
+    pub(crate) fn begun_ns(&self) -> u64 {
         self.parts.iter().map(|part| part.head.begun_ns).min().unwrap_or(0)
     }
 
     /// Why its recording ended early, if it did.
-    pub(super) fn ended_early(&self) -> Option<EndedEarly> {
+    pub(crate) fn ended_early(&self) -> Option<EndedEarly> {
         self.parts.iter().find_map(|part| part.head.ended_early())
     }
 
     /// The known number of packets that are missing at the end.
-    pub(super) fn missed(&self) -> u64 {
+    pub(crate) fn missed(&self) -> u64 {
         self.parts.iter().map(|part| part.head.missed).sum()
     }
 
     /// The last whole line of its file, if that was truncated in this link.
-    pub(super) fn ends_in(&self) -> Option<usize> {
+    pub(crate) fn ends_in(&self) -> Option<usize> {
         self.parts.iter().find_map(|part| part.ends_in)
     }
 
     /// The number of its queues.
-    pub(super) fn n_parts(&self) -> usize {
+    pub(crate) fn n_parts(&self) -> usize {
         self.parts.len()
     }
 
     /// The worker of a call; None if the recording has no workers.
-    pub(super) fn worker(&self, packet: &PacketHistory) -> Option<u16> {
+    pub(crate) fn worker(&self, packet: &PacketHistory) -> Option<u16> {
         self.parts[packet.part].head.calls.map(|calls| calls.worker)
     }
 
     /// The number of the packet whose arrival made the queue drop `packet`, if it is another one.
-    pub(super) fn displaced_by(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
+    pub(crate) fn displaced_by(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
         let is_it = |other: &PacketHistory| other.part == packet.part && other.number == full.came;
         let nth = self.history.packets.iter().position(is_it).filter(|_| packet.number != full.came)?;
         Some(nth as u64 + 1)
@@ -188,7 +218,7 @@ impl Link {
     ///
     /// # Errors
     /// Only errors that were reported before.
-    pub(super) fn runs(&self, packet: &PacketHistory) -> Result<Vec<HandlerRun>, Fault> {
+    pub(crate) fn runs(&self, packet: &PacketHistory) -> Result<Vec<HandlerRun>, Fault> {
         let mut runs = History::of(&self.parts[packet.part], &self.program, Some(packet.number))?.runs;
         if let PacketEnd::Withdrawn { at_ns } = packet.end {
             let until = self.begun_ns() + at_ns;
@@ -198,6 +228,18 @@ impl Link {
     }
 }
 
+/// Joins the recordings of several workers into their link.
+fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
+    let mut links: Vec<Vec<Recording>> = Vec::new();
+    for part in parts {
+        match links.last_mut() {
+            Some(link) if link.last().is_some_and(|last| last.is_continued_by(&part)) => link.push(part),
+            _ => links.push(vec![part]),
+        }
+    }
+    links
+}
+
 impl History {
     /// Replays the recorded requests on a new queue; watches a packet, by its number from 1, if given.
     ///
@@ -205,8 +247,8 @@ impl History {
     /// A line of the recording cannot be parsed; the error names it.
     fn of(recorded: &Recording, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
         let begun_ns = recorded.head.begun_ns;
-        let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
-        let runs = watch.runs.clone();
+        let (sender, runs) = channel();
+        let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: sender };
         let short = recorded
             .ends_in
             .map_or(String::new(), |line| format!("; the file is cut short behind line {line}"));
@@ -257,7 +299,8 @@ impl History {
                 history.end(dropped.handle, PacketEnd::Dropped { at_ns, level, line, why, full });
             }
         }
-        history.runs = core::mem::take(&mut *runs.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(queue);
+        history.runs = runs.into_iter().collect();
         Ok(history)
     }
 
@@ -318,7 +361,7 @@ impl History {
     }
 
     /// The numbers of sent packets that were lost, duplicated, damaged, or overtaken.
-    pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
+    pub(crate) fn happened(&self) -> [(u64, &'static str); 4] {
         let mut all = PathEvents::default().named().map(|(_, what)| (0, what));
         for packet in &self.packets {
             if let PacketEnd::Sent { events, .. } = packet.end {
@@ -329,7 +372,7 @@ impl History {
     }
 
     /// The dropped packets.
-    pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, &PacketHistory)> {
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = (u64, &PacketHistory)> {
         let numbered = self.packets.iter().enumerate().map(|(nth, packet)| (nth as u64 + 1, packet));
         numbered.filter(|(_, packet)| matches!(packet.end, PacketEnd::Dropped { .. }))
     }
@@ -340,7 +383,7 @@ impl History {
 struct Watch {
     inner: Interpreted,
     watched: Option<u64>,
-    runs: Arc<Mutex<Vec<HandlerRun>>>,
+    runs: Sender<HandlerRun>,
 }
 
 impl QueueCode for Watch {
@@ -356,7 +399,7 @@ impl QueueCode for Watch {
         let end = self.inner.run(level, moment, lent);
         let after = HandlerState::of(&Words { node, partition, packet, event });
         let ran = HandlerRun { level, moment, end, before, after };
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
+        self.runs.send(ran).expect("the replay collects the runs");
         end
     }
 }
@@ -374,23 +417,23 @@ impl HandlerState {
 }
 
 /// The name of a level, and the text of its queue's line.
-pub(super) fn line_text(program: &Program, level: u8, line: u32) -> String {
+pub(crate) fn line_text(program: &Program, level: u8, line: u32) -> String {
     let Some(level) = program.levels.get(usize::from(level)) else { return String::new() };
     let file = program.sources.file(level.span.file);
     file.line(line).trim().to_owned()
 }
 
 /// The name of a level.
-pub(super) fn level_name(program: &QueueProgram, level: u8) -> &str {
+pub(crate) fn level_name(program: &QueueProgram, level: u8) -> &str {
     program.levels.get(usize::from(level)).map_or("", |level| &level.name)
 }
 
 /// The verdict of a handler, and its line.
-pub(super) fn verdict(end: u64) -> (Verdict, u32) {
+pub(crate) fn verdict(end: u64) -> (Verdict, u32) {
     (Verdict::of_word(end), Verdict::line(end))
 }
 
 /// The events of a packet on the path, a word each.
-pub(super) fn path_words(events: PathEvents) -> Vec<&'static str> {
+pub(crate) fn path_words(events: PathEvents) -> Vec<&'static str> {
     events.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }

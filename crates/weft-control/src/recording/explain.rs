@@ -1,17 +1,14 @@
-//! `weft link explain`: shows the line that dropped a packet, and the values it decided by.
+//! Explains a packet of a recording: shows the line that dropped a packet, and the values it decided by.
 
 use super::history::{
     HandlerRun, Link, Occupancy, PacketEnd, PacketHistory, level_name, line_text, path_words, verdict,
 };
-use super::show::{cut_text, ms_text, open, seconds};
-use crate::cli::LinkExplainArgs;
+use super::show::{cut_text, ms_text, seconds};
 use crate::fault::Fault;
-use crate::stderr;
-use crate::stdout;
+use crate::show::{Align, Table};
+use crate::show::{count, grouped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
-use weft_control::show::{Align, Table};
-use weft_control::show::{count, grouped};
 use weft_engine::call_queue::CALL_BYTES;
 use weft_engine::queue::DropCause;
 use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
@@ -42,27 +39,36 @@ struct ValueChange {
     after: String,
 }
 
-/// Runs `weft link explain`: lists the drops of a recording, or explains the numbered packet.
-pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
-    let link = open(&args.file, args.link.as_deref())?;
-    let Some(number) = args.packet else {
-        return stdout::print(&match args.json {
-            true => format!("{}\n", listed_data(&link)),
-            false => listed(&link),
-        });
-    };
-    let packets = &link.history.packets;
-    let found = usize::try_from(number).ok().and_then(|number| packets.get(number.checked_sub(1)?));
-    let Some(packet) = found else {
-        let had = count(packets.len() as u64, link.head().unit());
-        return Err(Fault::Input(format!("link {} had {had}, numbered from 1", link.head().link)));
-    };
-    let mut runs = link.runs(packet)?;
-    runs.retain(|ran| has_verdict(ran.moment));
-    stdout::print(&match args.json {
-        true => format!("{}\n", data(&link, &runs, (number, packet))),
-        false => text(&link, &runs, (number, packet)),
-    })
+impl Link {
+    /// The dropped packets as text, at most [`LISTED_MAX`].
+    pub fn drops_text(&self) -> String {
+        listed(self)
+    }
+
+    /// The dropped packets as JSON; and a note if the file was truncated, which has no place in the list.
+    pub fn drops_json(&self) -> (String, Option<String>) {
+        let note = self.ends_in().map(|_| format!("link {}{}", self.head().link, cut_text(self)));
+        (format!("{}\n", listed_data(self)), note)
+    }
+
+    /// Explains a packet, by its number from 1: its arrival, its end, and the handlers that decided.
+    ///
+    /// # Errors
+    /// There is no such packet.
+    pub fn explain(&self, number: u64, as_json: bool) -> Result<String, Fault> {
+        let packets = &self.history.packets;
+        let found = usize::try_from(number).ok().and_then(|number| packets.get(number.checked_sub(1)?));
+        let Some(packet) = found else {
+            let had = count(packets.len() as u64, self.head().unit());
+            return Err(Fault::Input(format!("link {} had {had}, numbered from 1", self.head().link)));
+        };
+        let mut runs = self.runs(packet)?;
+        runs.retain(|ran| has_verdict(ran.moment));
+        Ok(match as_json {
+            true => format!("{}\n", data(self, &runs, (number, packet))),
+            false => text(self, &runs, (number, packet)),
+        })
+    }
 }
 
 /// The dropped packets of a link as text, at most [`LISTED_MAX`].
@@ -117,10 +123,6 @@ fn worker_name(worker: u16) -> String {
 
 /// The dropped packets of a link as JSON.
 fn listed_data(link: &Link) -> Value {
-    // The output is a list of drops, without a place for the note.
-    if link.ends_in().is_some() {
-        stderr::line(format_args!("link {}{}", link.head().link, cut_text(link)));
-    }
     let one = |(number, packet): (u64, &PacketHistory)| {
         let mut one = end_data(link, packet);
         one[link.head().unit()] = number.into();
@@ -406,9 +408,9 @@ fn rate_text(link: &Link, bits_per_s: u64) -> String {
     match link.head().calls {
         Some(_) => {
             let calls_per_s = bits_per_s as f64 / f64::from(CALL_BYTES * 8);
-            format!("{} ({calls_per_s:.1} calls/s)", weft_control::show::rate_text(bits_per_s))
+            format!("{} ({calls_per_s:.1} calls/s)", crate::show::rate_text(bits_per_s))
         }
-        None => weft_control::show::rate_text(bits_per_s),
+        None => crate::show::rate_text(bits_per_s),
     }
 }
 

@@ -1,16 +1,12 @@
-//! `weft link show`: a link's queue over time, on a terminal, as JSON or as a picture.
+//! Shows a link's queue over time, on a terminal, as JSON or as a picture.
 
+use super::EndedEarly;
 use super::history::{History, Link, PacketEnd, PacketHistory, level_name, path_words};
-use crate::cli::LinkShowArgs;
-use crate::fault::Fault;
-use crate::recording_file::{self, EndedEarly, Recording};
-use crate::stdout;
+use crate::show::rate_text;
+use crate::show::svg::{begin, escaped};
+use crate::show::{count, grouped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
-use std::path::Path;
-use weft_control::show::rate_text;
-use weft_control::show::svg::{begin, escaped};
-use weft_control::show::{count, grouped};
 
 /// The columns and rows of a chart on a terminal.
 const COLUMNS: usize = 72;
@@ -32,48 +28,21 @@ struct TimeSeries {
     dropped: Vec<u64>,
 }
 
-/// Runs `weft link show`.
-pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
-    let link = open(&args.file, args.link.as_deref())?;
-    if let Some(file) = &args.svg {
-        std::fs::write(file, picture(&link))
-            .map_err(|error| Fault::environment(format!("{}: {error}", file.display())))?;
+impl Link {
+    /// The link over time, for a terminal.
+    pub fn text(&self) -> String {
+        text(self)
     }
-    stdout::print(&match args.json {
-        true => format!("{}\n", data(&link)),
-        false => text(&link),
-    })
-}
 
-/// Opens a link of a file: the one of this name, or the one with the most drops.
-pub(super) fn open(file: &Path, name: Option<&str>) -> Result<Link, Fault> {
-    let mut best: Option<(usize, Link)> = None;
-    let links = whole_links(recording_file::read(file)?);
-    let names: Vec<String> = links.iter().map(|parts| parts[0].head.link.clone()).collect();
-    for parts in links {
-        if name.is_some_and(|name| name != parts[0].head.link) {
-            continue;
-        }
-        let link = Link::of(parts)?;
-        let n = link.history.dropped().count();
-        if best.as_ref().is_none_or(|(most, _)| n > *most) {
-            best = Some((n, link));
-        }
+    /// The link over time, as JSON.
+    pub fn json(&self) -> String {
+        format!("{}\n", data(self))
     }
-    let found = best.map(|(_, found)| found);
-    found.ok_or_else(|| Fault::Input(format!("no such link in the recording; it has {}", names.join(", "))))
-}
 
-/// Joins the recordings of several workers into their link.
-fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
-    let mut links: Vec<Vec<Recording>> = Vec::new();
-    for part in parts {
-        match links.last_mut() {
-            Some(link) if link.last().is_some_and(|last| last.is_continued_by(&part)) => link.push(part),
-            _ => links.push(vec![part]),
-        }
+    /// The link over time, as an SVG picture.
+    pub fn svg(&self) -> String {
+        picture(self)
     }
-    links
 }
 
 impl TimeSeries {
