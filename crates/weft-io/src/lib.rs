@@ -24,6 +24,7 @@ pub mod memory;
 pub mod names;
 pub mod node;
 pub mod packet;
+pub mod parallel_backend;
 pub mod privileges;
 mod race;
 pub mod socket;

@@ -49,6 +49,26 @@ pub fn try_to_open(path: &str) -> io::Result<()> {
     }
 }
 
+/// The maximum number of rows that wait for the controller; further ones are dropped and counted.
+pub const ROWS_WAITING_MAX: usize = 16_384;
+/// The maximum number of rows in one change.
+const CHANGE_ROWS_MAX: usize = 4096;
+/// The pause between two changes, in which others may change the node.
+const REST: Duration = Duration::from_millis(1);
+
+/// Calls `take` with all rows that have arrived, until the senders are gone or `take` returns false.
+pub fn receive_rows(
+    rows: &Receiver<TableRow>,
+    mut take: impl FnMut(&mut dyn Iterator<Item = TableRow>) -> bool,
+) {
+    while let Ok(first) = rows.recv() {
+        if !take(&mut std::iter::once(first).chain(rows.try_iter().take(CHANGE_ROWS_MAX - 1))) {
+            return;
+        }
+        std::thread::sleep(REST);
+    }
+}
+
 /// A worker's channel to the writer.
 #[derive(Debug)]
 pub struct RowSender {

@@ -13,8 +13,8 @@ use weft_lang::source::{SourceMap, Span};
 
 use crate::effects::{Unrepeatable, effects, repeats};
 use crate::lower::{
-    self, LowerOptions, LoweredHeaders, TooLong, lower_condition, lower_for_cut_frames, lower_group, lower_headers, lower_when,
-    lower_with_lines, queue_too_long,
+    self, LowerOptions, LoweredHeaders, TooLong, lower_condition, lower_for_cut_frames, lower_group,
+    lower_headers, lower_when, lower_with_lines, queue_too_long,
 };
 
 /// All programs of a network.

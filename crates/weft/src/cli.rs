@@ -106,13 +106,13 @@ pub(crate) enum Command {
     /// Emulate links, and record and explain their queues
     Link(LinkArgs),
     /// Run a benchmark
-    Bench(crate::bench::BenchArgs),
+    Bench(weft_bench::BenchArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
     #[command(flatten)]
-    Hidden(crate::bench::HiddenCommand),
+    Hidden(weft_bench::HiddenCommand),
 }
 
 #[derive(Args)]

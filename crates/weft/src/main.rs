@@ -3,7 +3,6 @@
 #![warn(clippy::print_stderr, reason = "`eprint!` panics on a closed pipe; `stderr` handles it")]
 
 mod admin;
-mod bench;
 mod cli;
 mod client;
 mod commands;
@@ -14,7 +13,6 @@ mod log;
 mod lsp;
 mod machine;
 mod open_files;
-mod parallel_backend;
 mod private;
 mod progress;
 mod recording_file;
@@ -55,8 +53,8 @@ fn main() -> ExitCode {
         Command::Query(args) => commands::query::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => commands::top::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Hidden(command) => bench::run_hidden(&command),
+        Command::Bench(args) => bench(&args),
+        Command::Hidden(command) => weft_bench::run_hidden(&command).and_then(|text| stdout::print(&text)),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut script);
@@ -71,6 +69,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => fault::report(&fault),
     }
+}
+
+/// Runs a benchmark and prints its result.
+fn bench(args: &weft_bench::BenchArgs) -> Result<(), Fault> {
+    let (text, outcome) = weft_bench::run(args)?;
+    stdout::print(&text).and(outcome)
 }
 
 /// Runs a command that walks programs itself, as a [`job`].

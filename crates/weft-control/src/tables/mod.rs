@@ -14,3 +14,6 @@ pub use rows::{
 };
 pub use select::{RowSource, answer, ask, each_of, each_row, meets, named, row_fault, row_source};
 pub use sent::{note_refused, sent_changes};
+
+/// The least interval between two rebuilds of compiled rules.
+pub const REBUILD_EVERY: core::time::Duration = core::time::Duration::from_millis(20);

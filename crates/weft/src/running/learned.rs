@@ -4,41 +4,21 @@ use super::rows::publish;
 use super::{Parts, lock};
 use std::sync::Weak;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
 use weft_control::status::RowsRefused;
 use weft_control::tables::{note_refused, sent_changes};
 use weft_engine::sinks::TableRow;
 use weft_io::clock;
-
-/// The maximum number of rows that wait for the controller; further ones are dropped and counted.
-pub(crate) const ROWS_WAITING_MAX: usize = 16_384;
-/// The maximum number of rows in one change.
-const ROWS_MAX: usize = 4096;
-/// The pause between two changes, in which others may change the node.
-const REST: Duration = Duration::from_millis(1);
+use weft_io::writer::receive_rows;
 
 /// Inserts rows until the node is gone.
 pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
-    learn_rows(rows, |rows| {
+    receive_rows(rows, |rows| {
         let Some(parts) = parts.upgrade() else { return false };
         let refused = apply_rows(&parts, rows);
         let mut all = lock(&parts.rows_refused);
         refused.into_iter().for_each(|(name, n)| note_refused(&mut all, name, n));
         true
     });
-}
-
-/// Calls `take` with all rows that have arrived, until the senders are gone or `take` returns false.
-pub(crate) fn learn_rows(
-    rows: &Receiver<TableRow>,
-    mut take: impl FnMut(&mut dyn Iterator<Item = TableRow>) -> bool,
-) {
-    while let Ok(first) = rows.recv() {
-        if !take(&mut std::iter::once(first).chain(rows.try_iter().take(ROWS_MAX - 1))) {
-            return;
-        }
-        std::thread::sleep(REST);
-    }
 }
 
 /// Changes each table once; returns the refused rows.

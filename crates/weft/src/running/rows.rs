@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use weft_api::{AtFault, QueryResult, Refused, RowsRequest, Status, TableStatus};
 use weft_control::alter::QueryKind;
 use weft_control::tables::{
-    RowSource, RowUpdate, UpdateError, answer, check_rows, each_row, find, named, requested_changes,
-    row_error, row_fault, row_source, system, updated, with_done,
+    REBUILD_EVERY, RowSource, RowUpdate, UpdateError, answer, check_rows, each_row, find, named,
+    requested_changes, row_error, row_fault, row_source, system, updated, with_done,
 };
 use weft_core::Value;
 use weft_engine::rules::{Change, Counts, PendingChange, TableName, TableView};
@@ -23,8 +23,6 @@ use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
 use weft_lang::hir::Network;
 use weft_lang::source::{SourceMap, Span};
 
-/// The least interval between two rebuilds of compiled rules.
-pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
 /// Code is recompiled after this time without a change,
 const QUIET: Duration = Duration::from_secs(1);
 /// or after this time, if changes do not stop.

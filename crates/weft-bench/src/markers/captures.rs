@@ -10,7 +10,7 @@ use weft_core::ip::{IpPacket, SCTP, TCP, UDP};
 use weft_proto::capture::{Fault as Broken, Reader, Record};
 
 use super::traffic::{Flow, Packet};
-use crate::fault::Fault;
+use weft_control::fault::Fault;
 
 /// The maximum number of classes.
 pub(super) const CLASSES_MAX: usize = 16;

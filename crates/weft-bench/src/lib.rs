@@ -41,10 +41,11 @@ mod update;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::fault::Fault;
-use crate::stderr;
-use crate::stdout;
+mod machine;
+
 use report::Report;
+use std::io::Write as _;
+use weft_control::fault::Fault;
 use weft_lang::diagnostic::Diagnostic;
 
 /// The options of `weft bench`.
@@ -53,7 +54,7 @@ use weft_lang::diagnostic::Diagnostic;
     after_help = "Examples:\n  weft bench elements\n  weft bench rpc\n  weft bench rpc --json --quick\n  \
     weft bench markers --capture web=a.pcap --capture bulk=b.pcap"
 )]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     /// The benchmark
     #[arg(value_enum)]
     name: Bench,
@@ -108,7 +109,7 @@ enum Bench {
 
 /// Commands that the benchmarks start themselves in processes of their own.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum HiddenCommand {
+pub enum HiddenCommand {
     /// Make gRPC calls in a closed loop and print what came of it as JSON
     #[command(name = "bench-client", hide = true)]
     Client(load::ClientArgs),
@@ -126,14 +127,14 @@ pub(crate) enum HiddenCommand {
     Queue(queue::QueueArgs),
 }
 
-/// Runs a benchmark and prints its result.
+/// Runs a benchmark. Returns its result as text, and an error if a part was not measured.
 ///
 /// # Errors
 /// A process could not be started, or gave wrong answers.
-pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
+pub fn run(args: &BenchArgs) -> Result<(String, Result<(), Fault>), Fault> {
     if !args.captures.is_empty() {
         return match args.name {
-            Bench::Markers => print(&markers::run_on(&args.captures, args.quick)?, args.json),
+            Bench::Markers => Ok(printed(&markers::run_on(&args.captures, args.quick)?, args.json)),
             _ => Err(Fault::usage("--capture is for `weft bench markers`")),
         };
     }
@@ -157,7 +158,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),
     };
-    print(&report.map_err(Fault::environment)?, args.json)
+    Ok(printed(&report.map_err(Fault::environment)?, args.json))
 }
 
 /// The counts that `cargo xtask bench-compare` compares: the machine's load hardly changes them.
@@ -175,38 +176,43 @@ fn refused(diagnostics: &[Diagnostic]) -> String {
     first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
 }
 
-/// Runs a command that a benchmark has started as a separate process.
+/// Runs a command that a benchmark has started as a separate process; returns its output.
 ///
 /// # Errors
 /// An error of the system, such as an address in use or refused; a server that violates the protocol.
-pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
+pub fn run_hidden(command: &HiddenCommand) -> Result<String, Fault> {
     let fault = |error: std::io::Error| Fault::environment(error);
     match command {
         HiddenCommand::Client(args) => {
             let result = load::run_client(args).map_err(fault)?;
-            stdout::print(&format!("{result}\n"))
+            Ok(format!("{result}\n"))
         }
-        HiddenCommand::Server(args) => load::run_server(args).map_err(fault),
-        HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
-        HiddenCommand::Queue(args) => queue::run_one(args).map_err(Fault::environment),
+        HiddenCommand::Server(args) => load::run_server(args).map_err(fault).map(|()| String::new()),
+        HiddenCommand::Element(args) => {
+            elements::run_one(args).map_err(Fault::environment).map(|()| String::new())
+        }
+        HiddenCommand::Queue(args) => {
+            queue::run_one(args).map_err(Fault::environment).map(|()| String::new())
+        }
         HiddenCommand::Packets(args) => {
             let ns = packets::run_one(args).map_err(Fault::environment)?;
-            stdout::print(&format!("{ns:.1}\n"))
+            Ok(format!("{ns:.1}\n"))
         }
     }
 }
 
-/// Prints a report. Fails if a measurement failed.
-fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
+/// A report as text, and an error if a measurement failed.
+fn printed(report: &Report, as_json: bool) -> (String, Result<(), Fault>) {
     let text = if as_json { format!("{:#}\n", report.to_json()) } else { report.to_table() };
-    stdout::print(&text)?;
-    match &report.failures[..] {
+    let outcome = match &report.failures[..] {
         [] => Ok(()),
         failures => Err(Fault::Input(format!("not measured: {}", failures.join("; ")))),
-    }
+    };
+    (text, outcome)
 }
 
 /// Prints the progress of a benchmark, when that does not disturb the figures.
 fn progress(text: &str) {
-    stderr::line(format_args!("# {text}"));
+    // A closed pipe does not end a benchmark.
+    let _ = writeln!(std::io::stderr(), "# {text}");
 }

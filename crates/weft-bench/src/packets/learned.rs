@@ -19,10 +19,11 @@ use weft_io::{RowSender, Writer, clock};
 use weft_jit::Jit;
 use weft_lang::hir::Network;
 
-use super::cases::{accepted, plan_of};
-use crate::bench::report::Row;
-use crate::running::{ROWS_WAITING_MAX, learn_rows};
+use super::cases::plan_of;
+use crate::machine::accepted;
+use crate::report::Row;
 use weft_control::tables::sent_changes;
+use weft_io::writer::{ROWS_WAITING_MAX, receive_rows};
 
 /// A packet to port 1 adds its source; later packets of this source are dropped.
 const PROGRAM: &str = "IMPORT 'library/protocols/all.weft';
@@ -45,7 +46,7 @@ type Mail = (Arc<Swap>, Sender<()>);
 
 /// The figures of this many rows, one after the other.
 pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
-    let (accepted, _) = accepted(PROGRAM.to_owned())?;
+    let (accepted, _) = accepted([("bench.weft", PROGRAM.to_owned())])?;
     let network = accepted.network.clone();
     let backend = Jit::new().map_err(|why| why.to_string())?;
     let mut store = StateStore::new(1, HashKey::from_seed(1));
@@ -77,7 +78,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
 
 /// Inserts the rows that the chain sends, as a node does.
 fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow>, mail: &Sender<Mail>) {
-    learn_rows(rows, |rows| {
+    receive_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");
         for (name, changes) in sent_changes(network, rows).0 {
             let (Some(pending), _) = store.change_where_possible(&name, changes, clock::now()) else {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use weft_api::Bundle;
 use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::run::Interpreted;
@@ -21,10 +20,9 @@ use weft_sim::net::{Discipline, Item};
 
 use self::handlers::HandwrittenHandlers;
 use super::process::{allocations_each, can_count, instructions_each};
+use super::progress;
 use super::report::{Report, Row};
-use super::{progress, refused};
-use crate::machine::check_files;
-use weft_control::files::Files;
+use crate::machine::accepted;
 
 /// Descriptions of packets that a run cycles through; a power of two.
 const PACKETS: usize = 1 << 14;
@@ -37,7 +35,7 @@ const COUNTED: [usize; 2] = [5, 10];
 
 /// The options of `weft bench-queue`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct QueueArgs {
+pub struct QueueArgs {
     /// The queue, by its name in figures
     name: String,
     /// The discipline by hand in its place
@@ -365,13 +363,7 @@ fn program(queue: &str) -> Result<QueueProgram, String> {
         false => format!("IMPORT 'library/queues/{name}.weft';"),
     };
     let text = format!("{import}\nCREATE PORT p ON memory;\nCREATE LINK l ON PORT p QUEUE {queue};");
-    let bundle = Bundle {
-        root: "bench.weft".to_owned(),
-        files: [("bench.weft".to_owned(), text)].into(),
-        ..Bundle::default()
-    };
-    let checked = check_files("bench.weft", &mut Files::in_bundle(&bundle));
-    let accepted = checked.accepted.ok_or_else(|| refused(&checked.diagnostics))?;
+    let (accepted, _) = accepted([("bench.weft", text)])?;
     let link = accepted.lowered.links.first().ok_or("there is no link")?;
     Ok((*link.queue).clone())
 }

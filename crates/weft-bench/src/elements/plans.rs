@@ -15,12 +15,12 @@ use weft_lang::source::SourceMap;
 use super::cases::{self, permissions, replicas};
 use super::rig::{Lane, Messages, Programs, USERS};
 use super::{compiled, jit};
-use crate::bench::report::{Report, Row};
-use crate::bench::{progress, refused};
-use crate::parallel_backend::ParallelBackend;
+use crate::report::{Report, Row};
+use crate::{progress, refused};
 use weft_control::compile::Compiler;
 use weft_control::explain;
 use weft_control::ordering::{PlannedChain, ordered};
+use weft_io::parallel_backend::ParallelBackend;
 
 /// Rounds with timing. The planner uses the least of their figures, because other processes use the machine as well.
 const TRACED: usize = 12;

@@ -27,7 +27,7 @@ const LISTENER: Token = Token(usize::MAX);
 
 /// The options of `weft bench-server`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ServerArgs {
+pub struct ServerArgs {
     /// The address to listen on; port 0 takes a free one. The address is printed once it listens.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,

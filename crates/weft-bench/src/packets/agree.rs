@@ -18,7 +18,8 @@ use weft_ir::interp::Interp;
 use weft_jit::Jit;
 use weft_lang::hir::Network;
 
-use super::cases::{accepted, fill, plan_of};
+use super::cases::{fill, plan_of};
+use crate::machine::accepted;
 use weft_control::check::Accepted;
 
 /// Frames of each chain; `WEFT_PACKETS` sets the number for all chains together.
@@ -170,7 +171,7 @@ fn network(on: &str, stages: &str) -> Accepted {
          CREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
          CREATE CHAIN tried ON PORT {on} AS {stages}; END;\n"
     );
-    accepted(text).unwrap_or_else(|why| panic!("{stages}: {why}")).0
+    accepted([("bench.weft", text)]).unwrap_or_else(|why| panic!("{stages}: {why}")).0
 }
 
 /// The chain with rules and routes in its tables.

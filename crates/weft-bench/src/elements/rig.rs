@@ -15,7 +15,7 @@ use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend, Program};
 use weft_ir::program::{ChainProgram, Direction, Event, Input, InputLocation, Meta};
 
-use crate::bench::twins;
+use crate::twins;
 
 /// Messages of a round. Their columns take some 400 KB: too much for the first-level cache, as in practice.
 pub(super) const MESSAGES: usize = 4096;

@@ -10,8 +10,8 @@ use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::{Device as _, OpenError, QueueId};
 
-use super::super::report::median;
 use super::world::{End, World};
+use crate::report::median;
 
 /// The port that discards datagrams.
 const DISCARD: u16 = 9;
@@ -39,7 +39,7 @@ pub(super) struct Flood {
 ///
 /// # Errors
 /// It does not.
-pub(in crate::bench) fn check(world: &World) -> Result<(), String> {
+pub(crate) fn check(world: &World) -> Result<(), String> {
     ping(world, FIRST_PINGS).map(drop)
 }
 

@@ -17,7 +17,7 @@ use weft_proto::session::http2::{Config, Connection, Event, Headers, StreamId};
 use super::server::headers;
 use super::wire::{Handler, Wire, invalid, since};
 use super::{PATH, USERS, message};
-use crate::bench::process;
+use crate::process;
 
 /// Received bytes of a connection before they are processed.
 const CONNECTION_WINDOW: u32 = 16 << 20;
@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The options of `weft bench-client`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ClientArgs {
+pub struct ClientArgs {
     /// The address to call.
     #[arg(long, value_name = "ADDRESS")]
     target: SocketAddr,

@@ -6,8 +6,8 @@
 use std::thread;
 
 use super::rig::MESSAGES;
-use crate::bench::process::{can_count, instructions_each};
-use crate::bench::report::Row;
+use crate::process::{can_count, instructions_each};
+use crate::report::Row;
 
 /// The runners, and the rounds of their two runs.
 const RUNNERS: [(&str, [usize; 2]); 4] =
@@ -21,7 +21,7 @@ pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
     can_count()?;
     let mut rows = Vec::new();
     for &case in cases {
-        crate::bench::progress(&format!("{case}: instructions"));
+        crate::progress(&format!("{case}: instructions"));
         let counts = of_case(case)?;
         let [nothing, jit, twin, interp] = counts[..] else { continue };
         let unit = "instr/message";
@@ -41,7 +41,7 @@ pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
 pub(super) fn count_compiled(cases: &[&'static str]) -> Result<Vec<Row>, String> {
     can_count()?;
     let row = |case: &&'static str| {
-        crate::bench::progress(case);
+        crate::progress(case);
         Ok(Row::new(*case, "instr", "instr/message", &[difference(case, "jit", [1, 3])?]))
     };
     cases.iter().map(row).collect()

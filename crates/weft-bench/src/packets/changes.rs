@@ -20,9 +20,9 @@ use weft_io::clock;
 use super::cases::{CHANGED, Case, PreparedCase, route_row, rule_row};
 use super::learned;
 use super::rig::Rig;
-use crate::bench::progress;
-use crate::bench::report::{Report, Row};
-use crate::running::rows::REBUILD_EVERY;
+use crate::progress;
+use crate::report::{Report, Row};
+use weft_control::tables::REBUILD_EVERY;
 
 /// Rows per change, and the rate: 10^5 rows a second.
 const ROWS: usize = 100;
@@ -51,7 +51,7 @@ struct Changer<'a> {
 }
 
 /// Measures every case.
-pub(in crate::bench) fn run(quick: bool) -> Report {
+pub(crate) fn run(quick: bool) -> Report {
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let is_quick = |(case, _): &&(Case, &str)| !(quick && case.routes > 100_000);
     for (case, table) in CHANGED.iter().filter(is_quick) {

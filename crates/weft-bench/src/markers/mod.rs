@@ -14,11 +14,11 @@ mod traffic;
 use weft_core::rng::Rng;
 
 use super::report::{Report, Row};
-use crate::fault::Fault;
 use captures::Class;
 pub(super) use captures::Labelled;
 use forest::{Forest, Samples};
 use traffic::Flow;
+use weft_control::fault::Fault;
 
 /// Bytes per counter.
 const COUNTER_BYTES: usize = 2;
@@ -320,8 +320,8 @@ fn samples(detector: &Detector, level: Quantisation) -> Samples {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rpc::Folder;
     use super::*;
+    use crate::rpc::Folder;
 
     #[test]
     fn search_finds_best_markers() {

@@ -28,7 +28,7 @@ use weft_core::frame::BATCH_MAX;
 
 /// The options of `weft bench-packets`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PacketsArgs {
+pub struct PacketsArgs {
     /// The chain, by its name in figures
     name: String,
     /// How many batches of 64 are run

@@ -1,7 +1,6 @@
 //! The measured chains, and the rules and routes in their tables.
 
-use crate::machine::Machine;
-use crate::machine::check_for;
+use crate::machine::{Machine, accepted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_control::check::Accepted;
@@ -9,7 +8,6 @@ use weft_control::packets::PlanBuilder;
 use weft_engine::state::Staged;
 use weft_ir::backend::Backend;
 
-use weft_api::Bundle;
 use weft_core::classify::generate::{Family, prefixes, rules};
 use weft_core::classify::{Pattern, Rule};
 use weft_core::hash::HashKey;
@@ -20,12 +18,10 @@ use weft_engine::state::StateStore;
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_jit::Jit;
-use weft_lang::source::SourceMap;
 
 use super::rig::{Flow, UDP, all_flows, destinations, of_host};
-use crate::bench::refused;
-use crate::parallel_backend::ParallelBackend;
-use weft_control::files::Files;
+use crate::refused;
+use weft_io::parallel_backend::ParallelBackend;
 use weft_opt::judge::Lowered;
 
 /// A chain and its traffic.
@@ -254,7 +250,7 @@ impl Case {
             "{imports}{own}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
              CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n{inserts}\n"
         );
-        Ok(accepted(text)?.0)
+        Ok(accepted([("bench.weft", text)])?.0)
     }
 }
 
@@ -269,19 +265,6 @@ pub(super) fn plan_of(
 ) -> Result<PacketPlan, String> {
     let mut builder = PlanBuilder { network: &network, version: 1, state, backend, host: &Machine };
     builder.packets(lowered, |_| true).map_err(|diagnostics| refused(&diagnostics))
-}
-
-/// Checks a program for one worker.
-///
-/// # Errors
-/// What is wrong with it.
-pub(super) fn accepted(text: String) -> Result<(Accepted, SourceMap), String> {
-    let root = "bench.weft".to_owned();
-    let files = BTreeMap::from([(root.clone(), text)]);
-    let mut files = Files::in_bundle(&Bundle { root, files, ..Bundle::default() });
-    let checked = check_for("bench.weft", &mut files, |_| 1);
-    let accepted = checked.accepted.ok_or_else(|| refused(&checked.diagnostics))?;
-    Ok((accepted, checked.sources))
 }
 
 /// Moves a route to host addresses: a router does not forward to other addresses.

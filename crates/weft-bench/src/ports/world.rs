@@ -9,8 +9,8 @@ use weft_io::packet::OpenError;
 use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::namespace::Namespace;
 
-use crate::bench::process::{self, Running};
-use crate::bench::rpc::Folder;
+use crate::process::{self, Running};
+use crate::rpc::Folder;
 
 /// The addresses of both ends. To the ends they are in one network, to the middle in two: it answers for the other end.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 1, 1), Ipv4Addr::new(10, 78, 2, 1)];
@@ -22,18 +22,18 @@ const MIDDLES_PREFIX: u8 = 24;
 
 /// A path from one namespace to the other.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::bench) struct Case {
-    pub(in crate::bench) name: &'static str,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
     /// The ports that the ends are joined to.
-    pub(in crate::bench) ports: [Port; 2],
-    pub(in crate::bench) middle: Middle,
+    pub(crate) ports: [Port; 2],
+    pub(crate) middle: Middle,
     /// Both ends send.
-    pub(in crate::bench) is_both_ways: bool,
+    pub(crate) is_both_ways: bool,
 }
 
 /// The link between an end and the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bench) enum Port {
+pub(crate) enum Port {
     /// A veth pair, and packet sockets.
     Packet,
     /// A veth pair, and XDP sockets.
@@ -44,7 +44,7 @@ pub(in crate::bench) enum Port {
 
 /// The middle between the ends.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::bench) enum Middle {
+pub(crate) enum Middle {
     /// None: the ends share a veth pair.
     Wire,
     /// The kernel routes.
@@ -67,17 +67,17 @@ pub(in crate::bench) enum Middle {
 }
 
 /// One end.
-pub(in crate::bench) struct End {
-    pub(in crate::bench) namespace: Namespace,
-    pub(in crate::bench) device: &'static str,
-    pub(in crate::bench) address: Ipv4Addr,
+pub(crate) struct End {
+    pub(crate) namespace: Namespace,
+    pub(crate) device: &'static str,
+    pub(crate) address: Ipv4Addr,
 }
 
 /// Two ends with a path between them.
-pub(in crate::bench) struct World {
-    pub(in crate::bench) ends: [End; 2],
-    pub(in crate::bench) node: Option<Running>,
-    pub(in crate::bench) is_both_ways: bool,
+pub(crate) struct World {
+    pub(crate) ends: [End; 2],
+    pub(crate) node: Option<Running>,
+    pub(crate) is_both_ways: bool,
     // Keeps the middle alive as long as its namespaces.
     _between: Vec<Namespace>,
 }
@@ -85,7 +85,7 @@ pub(in crate::bench) struct World {
 impl World {
     /// # Errors
     /// It is not permitted, or the node does not start.
-    pub(in crate::bench) fn new(case: &Case, folder: &Folder, workers: u16) -> Result<Self, String> {
+    pub(crate) fn new(case: &Case, folder: &Folder, workers: u16) -> Result<Self, String> {
         let end = |address, device| make().map(|namespace| End { namespace, device, address });
         let ends: [End; 2] = [end(ENDS[0], "a")?, end(ENDS[1], "b")?];
         let middle = make()?;
@@ -159,7 +159,7 @@ impl World {
 
 impl End {
     /// Runs `work` in its namespace.
-    pub(in crate::bench) fn run_in<R: Send>(
+    pub(crate) fn run_in<R: Send>(
         &self,
         work: impl FnOnce() -> Result<R, OpenError> + Send,
     ) -> Result<R, String> {

@@ -17,9 +17,9 @@ use weft_jit::Jit;
 
 use super::progress;
 use super::report::{Report, Row, median};
-use crate::parallel_backend::ParallelBackend;
 use cases::{CASES, Case};
 use rig::{EmptyRunner, Lane, Messages, Programs, Runner};
+use weft_io::parallel_backend::ParallelBackend;
 
 /// Random messages on which twin and compiled code are compared with the interpreter.
 const COMPARED: usize = 3 * rig::MESSAGES;
@@ -40,7 +40,7 @@ enum RunnerKind {
 
 /// The options of `weft bench-element`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ElementArgs {
+pub struct ElementArgs {
     /// The element, or the chain
     name: String,
     /// Who runs it

@@ -1,11 +1,11 @@
 //! Compiles the segments of a chain in parallel.
 
+use crate::privileges::{self, KeptCapabilities};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use weft_core::abi::State;
 use weft_core::limits::COMPILE_STACK_BYTES;
-use weft_io::privileges::{self, KeptCapabilities};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -15,7 +15,7 @@ const INSTS_MIN: usize = 16;
 
 /// Wraps another back end, and compiles on the caller's thread and one helper. The helper thread stays alive, because
 /// allocators keep a compiler's memory per thread; allocating it takes half the time of a first segment.
-pub(crate) struct ParallelBackend {
+pub struct ParallelBackend {
     inner: Arc<dyn Backend>,
     /// None on a machine with one core.
     helper: Option<Sender<Job>>,
@@ -40,7 +40,8 @@ struct Share {
 type Compiled = Result<Option<Box<dyn Program>>, Unsupported>;
 
 impl ParallelBackend {
-    pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
+    /// Wraps a back end.
+    pub fn new(inner: Arc<dyn Backend>) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, usize::from);
         let helper = (n_cores > 1).then(|| start_helper(Arc::clone(&inner))).flatten();
         Self { inner, helper }

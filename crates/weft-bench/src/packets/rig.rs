@@ -22,7 +22,7 @@ use weft_engine::rules::Swap;
 use weft_engine::sinks::Batch;
 
 use super::cases::{Case, PreparedCase};
-use crate::bench::report::median;
+use crate::report::median;
 
 /// Batches per stretch; the clock is read before and after each stretch.
 const STRETCH: usize = 64;

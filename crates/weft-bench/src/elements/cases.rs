@@ -1,18 +1,15 @@
 //! The measured chains: each library element in a chain of its own, and the chain of the ADN paper.
 
-use crate::machine::check_for;
-use std::collections::BTreeMap;
+use crate::machine::accepted;
 use std::fmt::Write as _;
 use weft_control::check::Accepted;
 
-use weft_api::Bundle;
 use weft_ir::program::ChainProgram;
 use weft_lang::source::SourceMap;
 use weft_native::by_hand::{Compressor, Sealer};
 
 use super::rig::{Payload, STRANGER, USERS};
-use crate::bench::{refused, twins};
-use weft_control::files::Files;
+use crate::twins;
 use weft_control::library;
 
 const PROTO: &str = include_str!("bench.proto");
@@ -363,13 +360,7 @@ pub(super) fn whole(files: &[&str], text: &str) -> Result<(Accepted, SourceMap),
         let _ = writeln!(all, "IMPORT '{file}';");
     }
     let _ = write!(all, "{HEAD}{text}");
-    let files =
-        BTreeMap::from([("bench.weft".to_owned(), all), ("bench.proto".to_owned(), PROTO.to_owned())]);
-    let root = "bench.weft".to_owned();
-    let mut files = Files::in_bundle(&Bundle { root, files, ..Bundle::default() });
-    let checked = check_for("bench.weft", &mut files, |_| 1);
-    let accepted = checked.accepted.ok_or_else(|| refused(&checked.diagnostics))?;
-    Ok((accepted, checked.sources))
+    accepted([("bench.weft", all), ("bench.proto", PROTO.to_owned())])
 }
 
 /// Orders of a user, some 250 bytes.
