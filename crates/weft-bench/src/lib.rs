@@ -1,4 +1,4 @@
-//! `weft bench`: what this build costs on this machine.
+//! `weft bench`, what this build costs on this machine, and `weft sim`, experiments in simulated networks.
 //!
 //! | file | what is in it |
 //! | --- | --- |
@@ -28,6 +28,7 @@ mod load;
 mod markers;
 mod matched;
 mod memory;
+pub mod networks;
 mod packets;
 mod ports;
 mod process;

@@ -46,3 +46,4 @@ pub mod status;
 pub mod tables;
 #[cfg(test)]
 mod testing;
+pub mod units;

@@ -25,7 +25,6 @@ mod status_table;
 mod stderr;
 mod stdout;
 mod token;
-mod trace_file;
 mod watch;
 
 use clap::CommandFactory as _;

@@ -41,8 +41,11 @@ impl Progress {
         stderr::control("\r\x1b[K");
         stderr::print(&line((n, self.what), parts, now - self.begun));
     }
+}
 
-    pub(crate) fn clear(&self) {
+impl Drop for Progress {
+    /// Clears the line.
+    fn drop(&mut self) {
         if self.is_shown {
             stderr::control("\r\x1b[K");
         }

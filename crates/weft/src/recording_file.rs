@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::machine::check_files;
-use crate::source::unreadable;
+use crate::source::read_lossy;
 use crate::stderr;
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,6 @@ use weft_api::Bundle;
 use weft_control::check::Checked;
 use weft_control::files::Files;
 use weft_control::recording::{Link, RecordingError, parse};
-use weft_io::file::read_regular;
 
 /// The largest readable file, in bytes: both directions of an emulated link at their maximum.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -20,9 +19,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// # Errors
 /// The file cannot be read, is no recording of a readable version, or has no such link.
 pub(crate) fn open(path: &Path, name: Option<&str>) -> Result<Link, Fault> {
-    let unread = |error| unreadable(&format!("`{}`", path.display()), error);
-    let bytes = read_regular(path, FILE_BYTES_MAX).map_err(unread)?;
-    let recordings = parse(&String::from_utf8_lossy(&bytes), &path.display().to_string())?;
+    let recordings = parse(&read_lossy(path, FILE_BYTES_MAX)?, &path.display().to_string())?;
     let link = Link::choose(recordings, name, &check).map_err(|error| match error {
         RecordingError::Fault(fault) => fault,
         RecordingError::Program(checked) => {

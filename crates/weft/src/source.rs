@@ -85,6 +85,16 @@ pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
     file::text(bytes).map_err(|error| unreadable(&format!("`{path}`"), error))
 }
 
+/// Reads a regular file of at most this many bytes; bytes that are no text become marks.
+///
+/// # Errors
+/// The file cannot be read, is not regular, or is too long.
+pub(crate) fn read_lossy(path: &Path, bytes_max: u64) -> Result<String, Fault> {
+    let bytes = file::read_regular(path, bytes_max);
+    let bytes = bytes.map_err(|error| unreadable(&format!("`{}`", path.display()), error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The fault of an unreadable `what`: the input is at fault if it exists but is no text.
 pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
     let ReadError { why, at_fault, .. } = read_error(&error);

@@ -63,9 +63,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "weft-bench",
-        ours: &[
-            "proto", "lang", "ir", "opt", "jit", "native", "engine", "io", "sim", "api", "control",
-        ],
+        ours: &["proto", "lang", "ir", "opt", "jit", "native", "engine", "io", "sim", "api", "control"],
         third_party: &["clap", "mio", "rustc-hash", "rustix", "serde_json", "ureq"],
     },
     Rule {

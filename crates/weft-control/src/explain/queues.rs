@@ -1,8 +1,8 @@
 //! Explains queues: levels, handlers, operations per packet, memory.
 
-use crate::show::rate_text;
 use crate::show::{Align, Table};
 use crate::show::{count, grouped};
+use crate::units::rate_text;
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_ir::queue::{

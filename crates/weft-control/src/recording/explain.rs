@@ -408,9 +408,9 @@ fn rate_text(link: &Link, bits_per_s: u64) -> String {
     match link.head().calls {
         Some(_) => {
             let calls_per_s = bits_per_s as f64 / f64::from(CALL_BYTES * 8);
-            format!("{} ({calls_per_s:.1} calls/s)", crate::show::rate_text(bits_per_s))
+            format!("{} ({calls_per_s:.1} calls/s)", crate::units::rate_text(bits_per_s))
         }
-        None => crate::show::rate_text(bits_per_s),
+        None => crate::units::rate_text(bits_per_s),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::EndedEarly;
 use super::history::{History, Link, PacketEnd, PacketHistory, level_name, path_words};
-use crate::show::rate_text;
 use crate::show::svg::{begin, escaped};
 use crate::show::{count, grouped};
+use crate::units::rate_text;
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 

@@ -22,18 +22,3 @@ pub fn grouped(n: u64) -> String {
     }
     out
 }
-
-/// Formats a rate: `15 Mbit/s`.
-pub fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        0..1_000 => format!("{bits_per_s} bit/s"),
-        1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} Mbit/s", rounded(bits_per_s as f64 / 1e6)),
-        _ => format!("{} Gbit/s", rounded(bits_per_s as f64 / 1e9)),
-    }
-}
-
-/// Rounds to two decimals.
-pub fn rounded(n: f64) -> f64 {
-    (n * 100.0).round() / 100.0
-}

@@ -73,8 +73,9 @@ impl OpenPort {
     }
 }
 
-/// Opens the devices of all ports, or none, for this many workers, 1 to [`QUEUES_MAX`](weft_engine::packet::port::QUEUES_MAX). A capture that is written has
-/// Ethernet frames, unless all other ports carry IP packets.
+/// Opens the devices of all ports, or none, for this many workers, 1 to
+/// [`QUEUES_MAX`](weft_engine::packet::port::QUEUES_MAX). A capture that is written has Ethernet frames, unless all
+/// other ports carry IP packets.
 ///
 /// # Errors
 /// The first that cannot be opened, with the name of its port.

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::log::{Level, Log};
 use crate::machine::check_files;
 use crate::running::{Refusal, Running};
-use crate::signals::{self, Request};
+use crate::signals::{self};
 use crate::source;
 use crate::status_table::{Measured, StatusTable, short_time};
 use crate::stdout;
@@ -111,7 +111,7 @@ struct Demo {
 
 impl Demo {
     /// Waits until the front end has ended, or a stop request.
-    fn watch(&mut self, stop: &Receiver<Request>, reports: &Receiver<Value>) -> Result<(), Fault> {
+    fn watch(&mut self, stop: &Receiver<()>, reports: &Receiver<Value>) -> Result<(), Fault> {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
                 match reports.try_recv() {

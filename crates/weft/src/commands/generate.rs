@@ -61,7 +61,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
         }
         progress.show(made.n, (made.n, Some(args.count)));
     }
-    progress.clear();
+    drop(progress);
     if let Some(capture) = &mut capture {
         capture.flush(0)?;
     }

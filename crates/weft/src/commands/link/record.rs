@@ -68,7 +68,7 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
             break;
         }
     }
-    progress.iter().for_each(Progress::clear);
+    drop(progress);
     let Some(text) = client.take_recording(&EndRecordingRequest { link: link.clone() })? else {
         return Err(Fault::environment(format!("link `{link}` is gone, and its recording with it")));
     };

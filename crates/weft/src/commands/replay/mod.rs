@@ -309,7 +309,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             progress.show(self.n, self.done());
         }
         self.finish()?;
-        progress.clear();
+        drop(progress);
         let tables = self.tables.as_ref();
         let answers = tables.map_or(Ok(Vec::new()), |tables| tables.ask(&self.args.query, self.last))?;
         let took = begun.elapsed();

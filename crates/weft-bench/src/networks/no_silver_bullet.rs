@@ -10,15 +10,12 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use super::args::SilverBulletArgs;
 use super::program::Program;
 use super::recorded::RecordedDiscipline;
 use super::report::{Column, Links, Report};
-use super::{pool, queue_seed, report_missing_seeds, sender};
-use crate::cli::SilverBulletArgs;
-use crate::fault::Fault;
-use crate::progress::Progress;
-use crate::signals::{self, Request};
-use crate::trace_file;
+use super::{Console, pool, queue_seed, read_trace, report_missing_seeds, sender};
+use weft_control::fault::Fault;
 use weft_control::recording::LinkSetup;
 use weft_sim::net::silver_bullet::{
     COMPARISONS, Comparison, Configuration, LinkKind, Outcome, newreno_of_2013, synthetic_trace,
@@ -66,13 +63,16 @@ struct Figures {
 }
 
 /// Runs `weft sim no-silver-bullet`.
-pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
-    let traces = args.traces.as_deref().map(read_traces).transpose()?;
-    let program = args.queue.as_deref().map_or_else(Program::by_objective, Program::of_file)?;
+pub(super) fn run(args: &SilverBulletArgs, console: &dyn Console) -> Result<(), Fault> {
+    let traces = args.traces.as_deref().map(|folder| read_traces(folder, console)).transpose()?;
+    let program = match args.queue.as_deref() {
+        None => Program::by_objective(console)?,
+        Some(file) => Program::of_file(file, console)?,
+    };
     let seeds = args.seeds.unwrap_or(if args.quick { QUICK_SEEDS } else { SEEDS });
     let part = if args.quick { QUICK_PART } else { 1 };
-    args.output.claim_files(args.record.as_deref())?;
-    let stop = signals::stop_requests()?;
+    args.output.claim_files(args.record.as_deref(), console)?;
+    let stop = console.stop_requests()?;
     let began = Instant::now();
     let jobs = jobs(seeds, part);
     let context = JobContext {
@@ -82,8 +82,8 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         is_recorded: args.record.is_some(),
     };
     let Figures { seeds: done, columns, recordings, .. } =
-        run_all(&jobs, &context, pool::threads(args.output.jobs), &stop);
-    report_missing_seeds(done, seeds)?;
+        run_all(&jobs, &context, pool::threads(args.output.jobs), (&stop, console));
+    report_missing_seeds(done, seeds, console)?;
     let links = match &traces {
         None => Links::Made,
         Some(traces) => Links::Traces(traces.len()),
@@ -98,11 +98,11 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         program: program.name().to_owned(),
     };
     let recorded = (args.record.as_deref(), &*recordings.concat());
-    args.output.write_all(recorded, || report.chart().svg(), || report.json(), || report.text())
+    args.output.write_all(console, recorded, || report.chart().svg(), || report.json(), || report.text())
 }
 
 /// The traces of a folder, in order of their names.
-fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
+fn read_traces(folder: &Path, console: &dyn Console) -> Result<Vec<Arc<Trace>>, Fault> {
     let fault = |path: &Path, error: io::Error| Fault::environment(format!("{}: {error}", path.display()));
     let entries = fs::read_dir(folder).map_err(|error| fault(folder, error))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -111,7 +111,7 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
     if paths.is_empty() {
         return Err(Fault::Input(format!("{}: no file whose name ends in .down or .up", folder.display())));
     }
-    paths.iter().map(|path| trace_file::read(path)).collect()
+    paths.iter().map(|path| read_trace(path, console)).collect()
 }
 
 /// The number of jobs per seed.
@@ -131,9 +131,14 @@ fn jobs(seeds: u32, part: u32) -> Vec<Job> {
 }
 
 /// Runs the jobs on a number of threads until a stop request; returns the figures of all complete seeds.
-fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiver<Request>) -> Figures {
+fn run_all(
+    jobs: &[Job],
+    context: &JobContext<'_>,
+    threads: usize,
+    (stop, console): (&Receiver<()>, &dyn Console),
+) -> Figures {
     let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
-    let mut progress = Progress::new(Instant::now());
+    let mut progress = console.progress();
     let (mut packets, mut seconds) = (0, 0);
     let (mut figures, mut recordings) = (Figures::default(), BTreeMap::new());
     let run = |job: &Job, _: &AtomicBool| run_one(job, context);
@@ -141,11 +146,10 @@ fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiv
         let Some((number, (outcome, recording))) = done else { return };
         packets += outcome.packets;
         seconds += u64::from(jobs[number].seconds);
-        progress.show(packets, (seconds, Some(all)));
+        progress(packets, (seconds, Some(all)));
         figures.take(jobs, number, outcome);
         recordings.extend(recording.map(|text| (number, text)));
     });
-    progress.clear();
     figures.recordings = recordings.into_values().collect();
     figures
 }
@@ -206,11 +210,13 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::TestConsole;
     use super::*;
-    use crate::machine::check_files;
+    use crate::machine::Machine;
     use std::sync::mpsc::channel;
     use std::time::Duration;
     use weft_api::Bundle;
+    use weft_control::check::check;
     use weft_control::files::Files;
     use weft_engine::queue::Queue;
     use weft_engine::recording;
@@ -222,7 +228,7 @@ mod tests {
     fn thread_count_keeps_result() {
         let mut jobs = jobs(2, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 5);
-        let program = Program::by_objective().expect("it compiles");
+        let program = Program::by_objective(&TestConsole).expect("it compiles");
         let context =
             JobContext { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
         let (_asks, stop) = channel();
@@ -231,7 +237,7 @@ mod tests {
                 let application: Application = column.comparison.applications[0];
                 (column.outcome.score(&column.comparison, application), column.outcome.packets)
             };
-            let columns = run_all(&jobs, &context, threads, &stop).columns;
+            let columns = run_all(&jobs, &context, threads, (&stop, &TestConsole)).columns;
             columns.into_iter().map(figure).collect::<Vec<_>>()
         };
         let (one, three) = (figures(1), figures(3));
@@ -244,15 +250,15 @@ mod tests {
     fn stopped_run_has_whole_seeds() {
         let mut jobs = jobs(1000, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 1);
-        let program = Program::by_objective().expect("it compiles");
+        let program = Program::by_objective(&TestConsole).expect("it compiles");
         let context =
             JobContext { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
         let (ask, stop) = channel();
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
-            ask.send(Request::Stop)
+            ask.send(())
         });
-        let figures = run_all(&jobs, &context, 2, &stop);
+        let figures = run_all(&jobs, &context, 2, (&stop, &TestConsole));
         assert!(asking.join().expect("it only sends").is_ok());
         assert!(figures.seeds < 1000, "{}", figures.seeds);
         assert!(figures.columns.iter().all(|column| column.outcome.seeds == figures.seeds));
@@ -261,7 +267,7 @@ mod tests {
     /// The explanation of a simulated link would not be what happened there.
     #[test]
     fn recorded_program_replays_same() {
-        let program = Program::by_objective().expect("it compiles");
+        let program = Program::by_objective(&TestConsole).expect("it compiles");
         let context =
             JobContext { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: true };
         let of_program = |job: &Job| job.configuration == Configuration::Program;
@@ -271,7 +277,8 @@ mod tests {
             let recording = recording.expect("it was asked for");
             let recorded = weft_control::recording::parse(&recording, "it").expect("it is one");
             assert_eq!(recorded[0].head.link, job.comparison.name);
-            let check = |program: &Bundle| check_files(&program.root, &mut Files::in_bundle(program));
+            let check =
+                |program: &Bundle| check(&program.root, &mut Files::in_bundle(program), |_| 1, &Machine);
             let ran = recorded[0].program(&check).ok().expect("it was checked before");
             let code = Interpreted::new(ran.queue.clone());
             let mut queue = Queue::new(ran.queue, code, recorded[0].head.begun_ns, recorded[0].head.seed);

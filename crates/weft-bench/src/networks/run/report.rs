@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::scenario::{Outcome, Scenario, Speed, WorkloadResult};
-use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
-use crate::commands::sim::plot::{Chart, Group};
-use crate::commands::sim::report::shown;
-use weft_control::show::rate_text;
+use crate::networks::args::{SenderName, SimRunArgs, TopologyName, WorkloadName};
+use crate::networks::plot::{Chart, Group};
+use crate::networks::report::shown;
 use weft_control::show::{Align, Table};
 use weft_control::show::{count, grouped};
+use weft_control::units::rate_text;
 use weft_sim::net::measure::{Histogram, power};
 
 /// The shortest time that a bar shows.

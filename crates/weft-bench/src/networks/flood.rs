@@ -1,12 +1,12 @@
 //! `weft sim flood`: what other flows get from a queue while one flow sends more than the link takes.
 
+use super::Console;
+use super::args::FloodArgs;
 use super::program::Program;
-use crate::cli::FloodArgs;
-use crate::fault::Fault;
-use crate::stdout;
 use serde_json::{Value, json};
-use weft_control::show::rate_text;
+use weft_control::fault::Fault;
 use weft_control::show::{Align, Table};
+use weft_control::units::rate_text;
 use weft_core::rng::Rng;
 use weft_engine::queue::Packet;
 use weft_sim::net::{FlowResult, OfferedFlow, offer};
@@ -26,14 +26,14 @@ struct FloodResult {
 }
 
 /// Runs `weft sim flood` for each queue.
-pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
+pub(super) fn run(args: &FloodArgs, console: &dyn Console) -> Result<(), Fault> {
     let names = match args.queues.is_empty() {
         true => Program::of_library(),
         false => args.queues.clone(),
     };
-    let programs = Program::chosen(None, &names)?;
+    let programs = Program::chosen(None, &names, console)?;
     let found: Vec<FloodResult> = programs.iter().map(|program| victim_result(program, args.rate)).collect();
-    stdout::print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
+    console.print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
 }
 
 /// Offers twice the link's rate, in its own class and message; its deadline is far away.

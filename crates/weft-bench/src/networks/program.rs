@@ -1,15 +1,13 @@
 //! Queue programs at the head of simulated links.
 
-use crate::source;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_control::check::Accepted;
 
-use crate::fault::Fault;
-use crate::machine::check_files;
-use crate::source::require;
-use crate::stderr;
+use super::Console;
+use crate::machine::Machine;
 use weft_api::Bundle;
+use weft_control::check::{WORKERS_JUDGED, check};
+use weft_control::fault::Fault;
 use weft_control::files::Files;
 use weft_control::library;
 use weft_control::missing_args::{self, MissingArgs};
@@ -49,18 +47,20 @@ struct Source {
 
 impl Program {
     /// The queue that gives each application what it needs.
-    pub(super) fn by_objective() -> Result<Self, Fault> {
+    pub(super) fn by_objective(console: &dyn Console) -> Result<Self, Fault> {
         let (name, text) = BY_OBJECTIVE;
-        Source::of_text(name, text.to_owned())?.last()
+        Source::of_text(name, text.to_owned(), console)?.last()
     }
 
     /// The last queue of a file, from `mine.weft` or `mine.weft (target = '3 ms')`.
-    pub(super) fn of_file(named: &str) -> Result<Self, Fault> {
+    pub(super) fn of_file(named: &str, console: &dyn Console) -> Result<Self, Fault> {
         let (path, arguments) = split(named);
-        let source = Source::of_file(path)?;
+        let source = Source::of_file(path, console)?;
         match arguments {
             "" => source.last(),
-            arguments => Self::of_source(source.last_name()?, source.last_name()?, arguments, &source),
+            arguments => {
+                Self::of_source(source.last_name()?, source.last_name()?, arguments, &source, console)
+            }
         }
     }
 
@@ -69,12 +69,16 @@ impl Program {
     ///
     /// # Errors
     /// A file is wrong, a name has no queue, or the queue is not for simulated packets.
-    pub(super) fn chosen(path: Option<&str>, names: &[String]) -> Result<Vec<Self>, Fault> {
-        let file = path.map(Source::of_file).transpose()?;
+    pub(super) fn chosen(
+        path: Option<&str>,
+        names: &[String],
+        console: &dyn Console,
+    ) -> Result<Vec<Self>, Fault> {
+        let file = path.map(|path| Source::of_file(path, console)).transpose()?;
         match (&file, names) {
             (Some(file), []) => Ok(vec![file.last()?]),
-            (None, []) => Ok(vec![Self::named(None, PLAIN)?]),
-            (file, names) => names.iter().map(|name| Self::named(file.as_ref(), name)).collect(),
+            (None, []) => Ok(vec![Self::named(None, PLAIN, console)?]),
+            (file, names) => names.iter().map(|name| Self::named(file.as_ref(), name, console)).collect(),
         }
     }
 
@@ -109,30 +113,37 @@ impl Program {
     }
 
     /// The queue of `codel`, of `codel (target = '3 ms')`, or of `mine.weft`, whose last queue counts.
-    fn named(file: Option<&Source>, label: &str) -> Result<Self, Fault> {
+    fn named(file: Option<&Source>, label: &str, console: &dyn Console) -> Result<Self, Fault> {
         let (name, arguments) = split(label);
         if name.contains(['/', '.']) {
-            let other = Source::of_file(name)?;
-            return Self::of_source(label, other.last_name()?, arguments, &other);
+            let other = Source::of_file(name, console)?;
+            return Self::of_source(label, other.last_name()?, arguments, &other, console);
         }
         if let Some(file) = file.filter(|file| file.has(name)) {
-            return Self::of_source(label, name, arguments, file);
+            return Self::of_source(label, name, arguments, file, console);
         }
         let import = format!("{LIBRARY}{name}.weft");
         if library::text(&import).is_none() {
             return Err(unknown(file, name));
         }
-        Self::of_source(label, name, arguments, &Source::checked(&import, source::on_disk())?)
+        let source = Source::checked(&import, console.files(None), console)?;
+        Self::of_source(label, name, arguments, &source, console)
     }
 
     /// A queue of a source, with arguments if there are any.
-    fn of_source(label: &str, name: &str, arguments: &str, source: &Source) -> Result<Self, Fault> {
+    fn of_source(
+        label: &str,
+        name: &str,
+        arguments: &str,
+        source: &Source,
+        console: &dyn Console,
+    ) -> Result<Self, Fault> {
         if arguments.is_empty() {
             return Self::made(label, source.usable(name, label)?, source);
         }
         let import = source.path.replace('\'', "''");
         let text = format!("IMPORT '{import}';\nCREATE QUEUE {CHOSEN} AS {name} {arguments}; END;\n");
-        let with_arguments = Source::of_text(WITH_ARGUMENTS, text)?;
+        let with_arguments = Source::of_text(WITH_ARGUMENTS, text, console)?;
         Self::made(label, with_arguments.usable(CHOSEN, CHOSEN)?, &with_arguments)
     }
 
@@ -155,20 +166,19 @@ impl Program {
 }
 
 impl Source {
-    fn of_file(path: &str) -> Result<Self, Fault> {
-        require(path)?;
-        Self::checked(path, source::on_disk())
+    fn of_file(path: &str, console: &dyn Console) -> Result<Self, Fault> {
+        console.require(path)?;
+        Self::checked(path, console.files(None), console)
     }
 
-    fn of_text(name: &str, text: String) -> Result<Self, Fault> {
-        let open = Arc::new(BTreeMap::from([(name.to_owned(), text)]));
-        Self::checked(name, source::with_open(&open))
+    fn of_text(name: &str, text: String, console: &dyn Console) -> Result<Self, Fault> {
+        Self::checked(name, console.files(Some((name, text))), console)
     }
 
     /// Checks a program and keeps its queues, its files, and the queues whose arguments are missing.
-    fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
-        let checked = check_files(path, &mut files);
-        stderr::diagnostics(&checked.diagnostics, &checked.sources);
+    fn checked(path: &str, mut files: Files, console: &dyn Console) -> Result<Self, Fault> {
+        let checked = check(path, &mut files, |_| WORKERS_JUDGED, &Machine);
+        console.diagnostics(&checked);
         let Some(Accepted { network, .. }) = checked.accepted else {
             return Err(Fault::reported(checked.at_fault));
         };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::args::SenderName;
 use super::plot::{Chart, Group};
-use crate::cli::SenderName;
 use weft_control::show::{Align, Table};
 use weft_control::show::{count, grouped};
 use weft_sim::net::silver_bullet::{Application, Comparison, Configuration, Outcome};

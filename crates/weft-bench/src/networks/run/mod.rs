@@ -14,15 +14,11 @@ use clap::ValueEnum as _;
 
 use self::report::Report;
 use self::scenario::{Outcome, Scenario, Speed};
+use super::args::{SimRunArgs, TopologyName, WorkloadName};
 use super::program::Program;
 use super::recorded::RecordedDiscipline;
-use super::{pool, queue_seed, report_missing_seeds, sender};
-use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
-use crate::fault::Fault;
-use crate::progress::Progress;
-use crate::signals::{self, Request};
-use crate::stderr;
-use crate::trace_file;
+use super::{Console, pool, queue_seed, read_trace, report_missing_seeds, sender};
+use weft_control::fault::Fault;
 use weft_control::recording;
 use weft_control::recording::LinkSetup;
 use weft_control::show::grouped;
@@ -62,7 +58,7 @@ struct Simulated {
 }
 
 /// Parses a number of flows of a workload: `bulk=4`, or `web` for one.
-pub(crate) fn flows(text: &str) -> Result<(WorkloadName, u32), String> {
+pub(super) fn flows(text: &str) -> Result<(WorkloadName, u32), String> {
     let (name, n) = text.split_once('=').unwrap_or((text, "1"));
     let name = WorkloadName::from_str(name.trim(), true);
     let n = n.trim().parse().ok().filter(|n| *n <= FLOWS_MAX);
@@ -72,17 +68,17 @@ pub(crate) fn flows(text: &str) -> Result<(WorkloadName, u32), String> {
 }
 
 /// Runs `weft sim run`.
-pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
-    let scenario = scenario(args)?;
+pub(super) fn run(args: &SimRunArgs, console: &dyn Console) -> Result<(), Fault> {
+    let scenario = scenario(args, console)?;
     if args.queues.len() > QUEUES_MAX {
         return Err(Fault::usage(format!(
             "{} queues, and {QUEUES_MAX} are compared at most",
             args.queues.len()
         )));
     }
-    let programs = Program::chosen(args.file.as_deref(), &args.queues)?;
-    args.output.claim_files(args.record.as_deref())?;
-    let stop = signals::stop_requests()?;
+    let programs = Program::chosen(args.file.as_deref(), &args.queues, console)?;
+    args.output.claim_files(args.record.as_deref(), console)?;
+    let stop = console.stop_requests()?;
     let begun = Instant::now();
     let last = args.seed.saturating_add(u64::from(args.seeds));
     let jobs: Vec<Job> = (args.seed..last)
@@ -90,23 +86,28 @@ pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
         .collect();
     let recorded_seed = args.record.is_some().then_some(args.seed);
     let context = JobContext { scenario: &scenario, programs: &programs, recorded_seed };
-    let done = run_all(&jobs, &context, pool::threads(args.output.jobs), &stop)?;
+    let done = run_all(&jobs, &context, pool::threads(args.output.jobs), (&stop, console))?;
     let (outcomes, recordings) = merged(done, programs.len());
     let seeds = outcomes.first().map_or(0, |outcome| outcome.seeds);
-    report_missing_seeds(seeds, args.seeds)?;
+    report_missing_seeds(seeds, args.seeds, console)?;
     let names = programs.iter().map(|program| program.label().to_owned()).collect();
     let report = Report { scenario: &scenario, args, names, outcomes };
-    write_all(&report, &recordings, begun)
+    write_all(&report, &recordings, begun, console)
 }
 
 /// Writes the report in the requested formats, and the recordings.
-fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
+fn write_all(
+    report: &Report<'_>,
+    recordings: &str,
+    begun: Instant,
+    console: &dyn Console,
+) -> Result<(), Fault> {
     let SimRunArgs { output, record, .. } = report.args;
     let recorded = (record.as_deref(), recordings);
-    output.write_all(recorded, || report.chart().svg(), || report.json(), || report.text())?;
+    output.write_all(console, recorded, || report.chart().svg(), || report.json(), || report.text())?;
     if !output.json {
         let packets: u64 = report.outcomes.iter().map(|outcome| outcome.packets).sum();
-        stderr::line(format_args!(
+        console.note(&format!(
             "simulated {} packets in {:.1} s",
             grouped(packets),
             begun.elapsed().as_secs_f64()
@@ -116,9 +117,9 @@ fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<()
 }
 
 /// Builds the scenario from the options of the command line.
-fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
+fn scenario(args: &SimRunArgs, console: &dyn Console) -> Result<Scenario, Fault> {
     let speed = match &args.trace {
-        Some(path) => Speed::Trace(trace_file::read(path)?),
+        Some(path) => Speed::Trace(read_trace(path, console)?),
         None if args.lte => Speed::Lte,
         None => Speed::Fixed(args.rate),
     };
@@ -157,11 +158,11 @@ fn run_all(
     jobs: &[Job],
     context: &JobContext<'_>,
     threads: usize,
-    stop: &Receiver<Request>,
+    (stop, console): (&Receiver<()>, &dyn Console),
 ) -> Result<Vec<Option<JobResult>>, Fault> {
     let simulated = Simulated::default();
     let all_ns = context.scenario.span_ns.saturating_mul(jobs.len() as u64);
-    let mut progress = Progress::new(Instant::now());
+    let mut progress = console.progress();
     let mut done: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
     let mut fault = None;
     let run = |job: &Job, is_stopped: &AtomicBool| {
@@ -176,9 +177,8 @@ fn run_all(
             None => {}
         }
         let ns = simulated.ns.load(Ordering::Relaxed);
-        progress.show(simulated.packets.load(Ordering::Relaxed), (ns, Some(all_ns)));
+        progress(simulated.packets.load(Ordering::Relaxed), (ns, Some(all_ns)));
     });
-    progress.clear();
     fault.map_or(Ok(done), Err)
 }
 

@@ -1,7 +1,6 @@
 //! Runs jobs on all cores. Results carry the job's number, so that the outcome need not depend on the order of
 //! completion.
 
-use crate::signals::Request;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -19,7 +18,7 @@ pub(super) fn threads(asked: Option<u16>) -> usize {
 pub(super) fn run_all<J: Sync, D: Send>(
     jobs: &[J],
     threads: usize,
-    stop: &Receiver<Request>,
+    stop: &Receiver<()>,
     run: impl Fn(&J, &AtomicBool) -> D + Sync,
     mut hear: impl FnMut(Option<(usize, D)>),
 ) {

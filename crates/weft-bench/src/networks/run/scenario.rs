@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::meter::{FlowRoute, Meter, Metered, Tally};
-use crate::cli::{TopologyName, WorkloadName};
+use crate::networks::args::{TopologyName, WorkloadName};
 use weft_core::rng::Rng;
 use weft_sim::net::measure::{Histogram, jain};
 use weft_sim::net::silver_bullet::synthetic_trace;
