@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use weft_control::check::Accepted;
 use weft_control::explain::queues;
 use weft_control::files::Files;
 use weft_control::show::{Align, Table};
@@ -19,7 +18,9 @@ use weft_core::wire::Protocol;
 use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::to_json;
 use weft_lang::hir::{Chain, Network, Queue};
+use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, ElementCost, cost};
+use weft_opt::lower::{LowerOptions, lower_with_lines};
 
 /// Runs `weft check`. Fails if the program is faulty, or may use more than the allowed memory.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
@@ -33,7 +34,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     let begun = Instant::now();
     let checked = check_with_limit(&args.file, &mut files, args.memory);
     let took = begun.elapsed();
-    let costs = checked.accepted.as_ref().filter(|_| args.cost).map(costs);
+    let network = checked.network().filter(|_| args.cost);
+    let costs = network.map(|network| costs(network, &checked.sources));
     if args.json {
         let diagnostics = to_json(&checked.diagnostics, &checked.sources);
         let text = match &costs {
@@ -119,10 +121,14 @@ impl ChainCost<'_> {
     }
 }
 
-/// Computes the worst-case cost of each chain, as written.
-fn costs(Accepted { network, lowered }: &Accepted) -> Vec<ChainCost<'_>> {
-    let chains = network.chains.iter().zip(&lowered.chains);
-    chains.map(|(chain, lowered)| ChainCost { chain, cost: cost(&lowered.program) }).collect()
+/// Computes the worst-case cost of each chain, as written and for one worker: the check lowered it for several.
+fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Vec<ChainCost<'n>> {
+    let cost_of = |(index, chain): (usize, &'n Chain)| {
+        let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
+        // One worker needs no locks, so the program is no longer than the accepted one.
+        ChainCost { chain, cost: cost(&program.expect("the check has lowered it")) }
+    };
+    network.chains.iter().enumerate().map(cost_of).collect()
 }
 
 /// Formats the costs of chains as a table.
