@@ -2,6 +2,8 @@
 //!
 //! The library is every `.weft` file in its folder. This script knows no name of a file or an element.
 
+#![expect(clippy::disallowed_methods, reason = "a build script reads the library's folder")]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};

@@ -22,6 +22,9 @@ use weft_core::hash;
 use weft_sim::net::silver_bullet::newreno_of_2013;
 use weft_sim::net::{Algorithm, SenderSpec, Trace};
 
+/// Shows progress: the packets so far, and the finished part with the whole.
+pub type ShowProgress = Box<dyn FnMut(u64, (u64, Option<u64>))>;
+
 /// The command that runs an experiment: its files, its terminal and its signals.
 pub trait Console {
     /// The files of programs, with this text in place of the file of that name.
@@ -69,8 +72,8 @@ pub trait Console {
     /// The system refuses a thread.
     fn stop_requests(&self) -> Result<Receiver<()>, Fault>;
 
-    /// A display of the progress of long work; it takes the packets so far, and the finished part and the whole.
-    fn progress(&self) -> Box<dyn FnMut(u64, (u64, Option<u64>))>;
+    /// A display of the progress of long work.
+    fn progress(&self) -> ShowProgress;
 }
 
 /// Runs the experiment of `weft sim`.
@@ -208,7 +211,7 @@ mod tests {
             Ok(channel().1)
         }
 
-        fn progress(&self) -> Box<dyn FnMut(u64, (u64, Option<u64>))> {
+        fn progress(&self) -> ShowProgress {
             Box::new(|_, _| {})
         }
     }

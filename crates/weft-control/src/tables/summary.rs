@@ -11,6 +11,9 @@ use weft_lang::hir::{Aggregate, Expr};
 
 use super::select::{compare, row_fault};
 
+/// Rows, and the types of their columns.
+type TypedRows = (Vec<Vec<Value>>, Vec<Type>);
+
 /// The groups so far.
 pub(crate) struct Groups<'a> {
     summary: &'a Summary,
@@ -68,7 +71,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The rows of the answer in their order, and the types of their columns.
-    pub(crate) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), Box<Diagnostic>> {
+    pub(crate) fn rows(self) -> Result<TypedRows, Box<Diagnostic>> {
         let Self { summary, now, groups, .. } = self;
         let types: Vec<Type> = summary.items.iter().map(|(_, measure)| type_of(measure)).collect();
         let row = |group: Group| {

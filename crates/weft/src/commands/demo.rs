@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use weft_control::files::Files;
 use weft_control::show::{count, grouped};
 use weft_lang::hir::{Address, Network, SinkTarget};
 
@@ -388,6 +387,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use weft_api::Bundle;
+    use weft_control::files::Files;
 
     /// The demo would delete an old log file of the user's own example.
     #[test]

@@ -4,7 +4,6 @@ use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
 use crate::fault::Fault;
 use crate::log::{Level, Log};
-use crate::machine::check_files;
 use crate::machine::check_for;
 use crate::open_files;
 use crate::running::workers_of;
@@ -22,7 +21,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_api::{Binary, Bundle};
 use weft_control::check::at_fault;
-use weft_control::files::Files;
 use weft_control::status::device_of;
 use weft_core::methods::MethodSet;
 use weft_lang::hir::{CallsOf, Chain, Network};
@@ -297,7 +295,9 @@ fn branch_lines(network: &Network, chain: &Chain) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::check_files;
     use crate::running::tests::{Rigged, await_loss};
+    use weft_control::files::Files;
 
     /// A reader of the first line could take a branch for the path of all packets.
     #[test]
@@ -312,7 +312,7 @@ END;";
         let bundle = Bundle { root: "n.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let network = checked.network().expect("it is a program");
-        let ways = branch_lines(&network, &network.chains[0]);
+        let ways = branch_lines(network, &network.chains[0]);
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
     }
 

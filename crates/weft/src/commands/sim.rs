@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use weft_bench::networks::{self, Console, SimArgs};
+use weft_bench::networks::{self, Console, ShowProgress, SimArgs};
 use weft_control::check::Checked;
 use weft_control::files::Files;
 
@@ -61,7 +61,7 @@ impl Console for Command {
         signals::stop_requests()
     }
 
-    fn progress(&self) -> Box<dyn FnMut(u64, (u64, Option<u64>))> {
+    fn progress(&self) -> ShowProgress {
         let mut progress = Progress::new(Instant::now());
         Box::new(move |packets, parts| progress.show(packets, parts))
     }
