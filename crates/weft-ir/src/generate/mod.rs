@@ -87,7 +87,7 @@ pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(
 /// Passes in one [`compare`].
 pub const PASSES: usize = 12;
 
-/// The number of occurrences of each operation and terminator in a chain, by mnemonic ([`text::mnemonics`]).
+/// The number of occurrences of each operation and terminator in a chain, by mnemonic.
 pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for block in functions(chain).flat_map(|f| &f.blocks) {

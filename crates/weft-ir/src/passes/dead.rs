@@ -7,8 +7,6 @@ use std::collections::BTreeSet;
 
 use crate::ir::{Function, Op, Ty, Value};
 
-use super::blocks::each_jump;
-
 /// Removes the unused pure operations and the unused block parameters of a function.
 pub fn remove(function: &mut Function) {
     let used = used_values(function);
@@ -29,7 +27,7 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
     loop {
         let before = used.len();
         for block in function.blocks.iter().rev() {
-            used.extend(terminator_operands(&block.end));
+            used.extend(block.end.own_operands());
             for jump in block.end.jumps() {
                 let params = &function.blocks[jump.block.0 as usize].params;
                 let read = params.iter().zip(&jump.args).filter(|(param, _)| used.contains(param));
@@ -49,24 +47,6 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
     }
 }
 
-/// Lists the values that a terminator reads itself, without arguments of jumps.
-fn terminator_operands(end: &crate::ir::Terminator) -> Vec<Value> {
-    use crate::ir::{StatusOperand, Terminator};
-    match end {
-        Terminator::Branch(by, ..) => vec![*by],
-        Terminator::Abort { status, text, .. } => {
-            let computed = match status {
-                StatusOperand::Computed(value) => Some(*value),
-                StatusOperand::Known(_) => None,
-            };
-            computed.into_iter().chain(*text).collect()
-        }
-        Terminator::Redirect { to, .. } => vec![*to],
-        Terminator::Fail { fault, .. } => vec![*fault],
-        _ => Vec::new(),
-    }
-}
-
 /// Removes the block parameters that are not in `used`, and their arguments in jumps.
 fn remove_unused_params(function: &mut Function, used: &BTreeSet<Value>) {
     let keep: Vec<Vec<bool>> = function
@@ -77,7 +57,7 @@ fn remove_unused_params(function: &mut Function, used: &BTreeSet<Value>) {
     for (block, keep_own) in function.blocks.iter_mut().zip(&keep) {
         let mut keep_param = keep_own.iter();
         block.params.retain(|_| keep_param.next().is_some_and(|keep| *keep));
-        each_jump(&mut block.end, |jump| {
+        block.end.each_jump_mut(|jump| {
             let mut keep_arg = keep[jump.block.0 as usize].iter();
             jump.args.retain(|_| keep_arg.next().is_some_and(|keep| *keep));
         });

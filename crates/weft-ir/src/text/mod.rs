@@ -30,7 +30,8 @@ use crate::ir::*;
 use core::fmt::{self, Write as _};
 use source_lines::{SourceLine, SourceLines};
 
-pub use ops::mnemonics;
+#[cfg(test)]
+pub(crate) use ops::mnemonics;
 pub use program::{parse_program, write_program};
 
 /// A syntax error in the text form.

@@ -1,9 +1,8 @@
 //! Writes and parses the text form of a chain: declarations, one per line, and functions.
 
-use super::ops::ENDIANS;
 use super::source_lines::{SourceLine, SourceLines, quote, write_float};
 use super::{ParseError, header_change, name_of, parse_function, write_function};
-use crate::ir::TableId;
+use crate::ir::{Endian, Named, TableId};
 use crate::program::*;
 use core::fmt::Write as _;
 use weft_core::Interval;
@@ -237,7 +236,7 @@ fn write_frames(out: &mut String, frames: &Frames) {
         let mut rest = match place {
             FieldLayout::Bytes => format!("in{at} bytes"),
             FieldLayout::Bits { bytes, shift, bits, endian } => {
-                format!("in{at} bits {bytes} {shift} {bits} {}", name_of(ENDIANS, *endian))
+                format!("in{at} bits {bytes} {shift} {bits} {}", name_of(Endian::NAMES, *endian))
             }
         };
         for sum in sums {
@@ -606,7 +605,7 @@ fn parse_store(line: &mut SourceLine<'_>) -> Result<(usize, FieldWrite), ParseEr
         false => {
             line.keyword("bits")?;
             let (bytes, shift, bits) = (line.number()?, line.number()?, line.number()?);
-            FieldLayout::Bits { bytes, shift, bits, endian: line.one_of(ENDIANS, "`big` or `little`")? }
+            FieldLayout::Bits { bytes, shift, bits, endian: line.one_of(Endian::NAMES, "`big` or `little`")? }
         }
     };
     let mut sums = Vec::new();
