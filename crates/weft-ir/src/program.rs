@@ -603,6 +603,19 @@ pub enum Event {
     Parse,
 }
 
+/// The handler of an element that a function implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are the language's")]
+pub enum Handler {
+    Open,
+    Request,
+    Response,
+    Close,
+    Every,
+    Timeout,
+    Parse,
+}
+
 /// One handler of one element in a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
@@ -619,8 +632,7 @@ pub struct Part<'a> {
 impl Element {
     /// The operations of its request handler.
     pub fn request_ops(&self) -> impl Iterator<Item = &Op> {
-        let blocks = self.handlers.request.iter().flat_map(|function| &function.blocks);
-        blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
+        self.handlers.request.iter().flat_map(Function::insts).map(|inst| &inst.op)
     }
 
     /// Collects the request inputs that the element reads.
@@ -648,6 +660,19 @@ impl Element {
 }
 
 impl Handlers {
+    /// All handlers with their kinds.
+    pub fn all(&self) -> impl Iterator<Item = (Handler, &Function)> {
+        let single = [
+            (Handler::Open, &self.open),
+            (Handler::Request, &self.request),
+            (Handler::Response, &self.response),
+            (Handler::Close, &self.close),
+        ];
+        let single = single.into_iter().filter_map(|(kind, function)| Some((kind, function.as_ref()?)));
+        let every = self.every.iter().map(|(_, function)| (Handler::Every, function));
+        single.chain(every).chain(self.timeouts.iter().map(|(_, function)| (Handler::Timeout, function)))
+    }
+
     /// Whether an element with these handlers counts tuples in segments for `event`: request messages if it handles
     /// them, otherwise the tuples that it does handle.
     fn counts(&self, event: Event) -> bool {
@@ -771,6 +796,36 @@ impl ChainProgram {
         match event {
             Event::Response | Event::Close => Box::new(forward.rev()),
             _ => Box::new(forward),
+        }
+    }
+}
+
+impl Handler {
+    /// The kind of the handlers of a segment for this event. For OpenRequest, see [`Event::OpenRequest`].
+    pub fn of(event: Event) -> Self {
+        match event {
+            Event::Open => Self::Open,
+            Event::OpenRequest | Event::Request => Self::Request,
+            Event::Response => Self::Response,
+            Event::Close => Self::Close,
+            Event::Every(..) => Self::Every,
+            Event::Timeout(..) => Self::Timeout,
+            Event::Parse => Self::Parse,
+        }
+    }
+
+    /// Whether there is no tuple, as in EVERY and TIMEOUT.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::Every | Self::Timeout)
+    }
+
+    /// The direction whose inputs the handler reads: request for OPEN, REQUEST and PARSE, response for RESPONSE and
+    /// CLOSE, none for EVERY and TIMEOUT.
+    pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
+        match self {
+            Self::Open | Self::Request | Self::Parse => Some(&chain.request),
+            Self::Response | Self::Close => Some(&chain.response),
+            Self::Every | Self::Timeout => None,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! them before a back end sees the code.
 
 use crate::ir::{Block, BytesCmp, Function, Op};
-use crate::program::{ChainProgram, Element, Event, Handlers};
+use crate::program::{ChainProgram, Event};
 #[cfg(doc)]
 use weft_core::limits::SEGMENT_STEPS_MAX;
 
@@ -25,13 +25,8 @@ pub fn segment_steps(chain: &ChainProgram, event: Event) -> usize {
 
 /// The steps of all handlers of a chain, and of its parser.
 pub fn chain_steps(chain: &ChainProgram) -> usize {
-    let of_element = |element: &Element| -> usize {
-        let Handlers { open, request, response, close, every, timeouts } = &element.handlers;
-        let of_calls = [open, request, response, close].into_iter().flatten();
-        let timed = every.iter().map(|(_, f)| f).chain(timeouts.iter().map(|(_, f)| f));
-        of_calls.chain(timed).map(steps).sum()
-    };
-    chain.elements.iter().map(of_element).sum::<usize>() + segment_steps(chain, Event::Parse)
+    let handlers = chain.elements.iter().flat_map(|element| element.handlers.all());
+    handlers.map(|(_, function)| steps(function)).sum::<usize>() + segment_steps(chain, Event::Parse)
 }
 
 fn of_block(block: &Block) -> usize {

@@ -90,7 +90,7 @@ pub const PASSES: usize = 12;
 /// The number of occurrences of each operation and terminator in a chain, by mnemonic.
 pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for block in functions(chain).flat_map(|f| &f.blocks) {
+    for block in functions(chain).flat_map(|function| &function.blocks) {
         let ops = block.insts.iter().map(|inst| text::mnemonic(&inst.op));
         for name in ops.chain([text::end_mnemonic(&block.end)]) {
             *counts.entry(name).or_default() += 1;
@@ -101,11 +101,7 @@ pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
 
 /// The handlers of all elements.
 fn functions(chain: &ChainProgram) -> impl Iterator<Item = &Function> {
-    chain.elements.iter().flat_map(|element| {
-        let h = &element.handlers;
-        let single = [&h.open, &h.request, &h.response, &h.close].into_iter().flatten();
-        single.chain(h.every.iter().map(|(_, f)| f)).chain(h.timeouts.iter().map(|(_, f)| f))
-    })
+    chain.elements.iter().flat_map(|element| element.handlers.all()).map(|(_, function)| function)
 }
 
 /// A random chain that [`crate::verify::verify_program`] accepts.

@@ -23,7 +23,7 @@ pub fn present(function: &Function, present: InputSet) -> Function {
 
 /// The inputs that the function may clear.
 pub fn cleared(function: &Function) -> InputSet {
-    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let insts = function.insts();
     let cleared = insts.filter_map(|inst| match inst.op {
         Op::ClearInput(input) => Some(input),
         _ => None,

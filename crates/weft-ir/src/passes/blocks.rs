@@ -24,7 +24,7 @@ pub fn simplify(function: &mut Function) {
 
 /// Turns branches on constants into jumps, and branches on a negated flag into branches on the flag.
 fn fold_branches(function: &mut Function) {
-    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let insts = function.insts();
     let definitions: BTreeMap<Value, Op> = insts
         .filter_map(|inst| match (&inst.op, inst.result) {
             (op @ (Op::BoolConst(_) | Op::Not(_)), Some(value)) => Some((value, op.clone())),

@@ -63,7 +63,7 @@ struct OnlyEdge {
 impl FlagFacts {
     /// Collects the definitions of flags and the blocks with one incoming edge.
     fn of(function: &Function) -> Self {
-        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        let insts = function.insts();
         let definitions = insts.filter_map(|inst| match inst.op {
             Op::BoolConst(_) | Op::Not(_) | Op::BoolBinary(BoolOp::And | BoolOp::Or, ..) => {
                 inst.result.map(|result| (result, inst.op.clone()))

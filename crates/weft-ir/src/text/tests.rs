@@ -3,16 +3,8 @@ use crate::generate::{self, Rng};
 
 fn functions(seed: u64) -> Vec<Function> {
     let chain = generate::chain(&mut Rng::from_seed(seed));
-    let of = |element: crate::program::Element| {
-        let h = element.handlers;
-        [h.open, h.request, h.response, h.close]
-            .into_iter()
-            .flatten()
-            .chain(h.every.into_iter().map(|(_, f)| f))
-            .chain(h.timeouts.into_iter().map(|(_, f)| f))
-            .collect::<Vec<_>>()
-    };
-    chain.elements.into_iter().flat_map(of).collect()
+    let handlers = chain.elements.iter().flat_map(|element| element.handlers.all());
+    handlers.map(|(_, function)| function.clone()).collect()
 }
 
 /// Compares functions by their Debug form, because NaNs are not equal to themselves.

@@ -287,7 +287,7 @@ mod tests {
     /// How many reads of a text are known to be inside, and how many reads there are.
     fn count_in_bounds(text: &str) -> (usize, usize) {
         let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("a valid function");
-        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        let insts = function.insts();
         let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
         (reads_in_bounds(&function).len(), reads)
     }

@@ -41,9 +41,8 @@ mod frame_bounds;
 mod tests;
 
 use crate::ir::*;
-use crate::program::{
-    ChainProgram, Direction, Event, Input, InputLocation, Realisation, RowRemoval, cell_words,
-};
+pub use crate::program::Handler;
+use crate::program::{ChainProgram, Input, InputLocation, Realisation, RowRemoval, cell_words};
 use core::fmt;
 use flow::{Flow, Point};
 pub use frame_bounds::{FrameOffset, ParserExit, bounds, exits, reads_in_bounds};
@@ -53,19 +52,6 @@ use weft_core::matching::{MatchPart, Test};
 use weft_core::native::Param;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
-
-/// The handler of an element that a function implements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names are the language's")]
-pub enum Handler {
-    Open,
-    Request,
-    Response,
-    Close,
-    Every,
-    Timeout,
-    Parse,
-}
 
 /// A rule of the module's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,36 +110,6 @@ impl fmt::Display for VerifyError {
 }
 
 impl core::error::Error for VerifyError {}
-
-impl Handler {
-    /// The kind of the handlers of a segment for this event. For OpenRequest, see [`Event::OpenRequest`].
-    pub fn of(event: Event) -> Self {
-        match event {
-            Event::Open => Self::Open,
-            Event::OpenRequest | Event::Request => Self::Request,
-            Event::Response => Self::Response,
-            Event::Close => Self::Close,
-            Event::Every(..) => Self::Every,
-            Event::Timeout(..) => Self::Timeout,
-            Event::Parse => Self::Parse,
-        }
-    }
-
-    /// Whether there is no tuple, as in EVERY and TIMEOUT.
-    pub fn is_timed(self) -> bool {
-        matches!(self, Self::Every | Self::Timeout)
-    }
-
-    /// The direction whose inputs the handler reads: request for OPEN, REQUEST and PARSE, response for RESPONSE and
-    /// CLOSE, none for EVERY and TIMEOUT.
-    pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
-        match self {
-            Self::Open | Self::Request | Self::Parse => Some(&chain.request),
-            Self::Response | Self::Close => Some(&chain.response),
-            Self::Every | Self::Timeout => None,
-        }
-    }
-}
 
 /// Whether the operation is allowed in PARSE.
 fn may_parse(op: &Op) -> bool {
@@ -216,20 +172,8 @@ pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Re
 /// Returns what is not well-formed: at least one error.
 pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
     let mut errors = chain_errors(chain);
-    for element in &chain.elements {
-        let h = &element.handlers;
-        let single = [
-            (h.open.as_ref(), Handler::Open),
-            (h.request.as_ref(), Handler::Request),
-            (h.response.as_ref(), Handler::Response),
-            (h.close.as_ref(), Handler::Close),
-        ];
-        let every = h.every.iter().map(|(_, f)| (Some(f), Handler::Every));
-        let timeouts = h.timeouts.iter().map(|(_, f)| (Some(f), Handler::Timeout));
-        for (function, handler) in single.into_iter().chain(every).chain(timeouts) {
-            let Some(function) = function else { continue };
-            errors.extend(verify(function, chain, handler).err().into_iter().flatten());
-        }
+    for (handler, function) in chain.elements.iter().flat_map(|element| element.handlers.all()) {
+        errors.extend(verify(function, chain, handler).err().into_iter().flatten());
     }
     errors.extend(chain.elements.iter().flat_map(|e| &e.handlers.timeouts).filter_map(foreign_expired_row));
     if let Some(frames) = &chain.frames {
@@ -553,7 +497,7 @@ impl<'a> Check<'a> {
             }
             Op::Native(id, ref args) => self.check_native(id, args),
             Op::NativeNull(a) | Op::NativeFailed(a) => {
-                let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
+                let insts = self.function.insts();
                 let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
                 if !insts.into_iter().any(gives) {
                     self.report(Rule::Type, format!("v{} is not the result of a native function", a.0));
@@ -1068,7 +1012,7 @@ impl<'a> Check<'a> {
 
     /// Checks rule 17: only operations that read an expired row use it.
     fn only_read_expired_rows(&mut self) {
-        let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
+        let insts = || self.function.insts();
         let expired = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
         let expired: BTreeSet<Value> = expired.filter_map(|inst| inst.result).collect();
         if expired.is_empty() {
@@ -1153,7 +1097,7 @@ fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
 /// For each value, whether it is bytes in the part of the scratch that a RollBack frees. Constants are not, and neither
 /// are inputs, unless this function changes the input.
 fn bytes_that_may_move(function: &Function) -> Vec<bool> {
-    let insts = || function.blocks.iter().flat_map(|b| &b.insts);
+    let insts = || function.insts();
     let set: BTreeSet<InputId> = insts()
         .filter_map(|inst| match inst.op {
             Op::SetInput(id, _) => Some(id),
