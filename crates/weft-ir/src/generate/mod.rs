@@ -17,6 +17,7 @@ mod natives;
 mod observe;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use crate::backend::Backend;
 use crate::ir::{Block, Function, TableId};
@@ -259,7 +260,7 @@ fn rules(rng: &mut Rng) -> TableDecl {
 
 /// Generates a row of [`rules`].
 fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
-    let number = |rng: &mut Rng| Value::Int(function::int(rng));
+    let number = |rng: &mut Rng| Value::Int(values::int(rng));
     let rank = Value::Int(rng.pick(&[-1, 0, i64::MAX]));
     let net = Value::Bytes(rng.pick(&NETS).to_vec());
     let (low, high, n) = (number(rng), number(rng), number(rng));
