@@ -24,7 +24,7 @@
 
 mod op_table;
 
-pub(crate) use op_table::{Named, op_table};
+pub(crate) use op_table::{Named, named, op_table};
 use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::marks::Mark;

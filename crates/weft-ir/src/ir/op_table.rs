@@ -114,11 +114,14 @@ pub(crate) trait Named: Copy + PartialEq + 'static {
     }
 }
 
+/// Names the values of types.
 macro_rules! named {
     ($($of:ident: $($name:literal $value:ident),+;)*) => {
-        $(impl Named for $of { const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),+]; })*
+        $(impl crate::ir::Named for $of { const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),+]; })*
     };
 }
+
+pub(crate) use named;
 
 named! {
     IntOp: "add" Add, "sub" Sub, "mul" Mul, "sdiv" SDiv, "udiv" UDiv, "srem" SRem, "urem" URem, "and" And, "or" Or,

@@ -19,12 +19,13 @@
 //! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n`. A mnemonic that
 //! ends in `.journal` is a write that is journalled first. The text form round-trips: `parse(write(f)) == f`.
 
-mod header_change;
+mod forms;
 mod ops;
 mod program;
 mod source_lines;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crate::ir::*;
 use core::fmt::{self, Write as _};

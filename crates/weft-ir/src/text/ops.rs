@@ -1,6 +1,7 @@
 //! Writes and parses the text form of operations and terminators.
 
-use super::source_lines::{SourceLine, quote, write_float};
+use super::source_lines::SourceLine;
+use super::words::Item;
 use super::{ParseError, name_of};
 use crate::ir::*;
 use core::fmt::Write as _;
@@ -68,12 +69,6 @@ trait Field: Sized {
     fn read(line: &mut SourceLine<'_>, is_first: &mut bool) -> Result<Self, ParseError>;
 }
 
-/// A field with one text.
-trait Item: Sized {
-    fn put(&self, out: &mut String);
-    fn take(line: &mut SourceLine<'_>) -> Result<Self, ParseError>;
-}
-
 impl<T: Item> Field for T {
     fn write(&self, out: &mut String, is_first: &mut bool) {
         out.push_str(if core::mem::take(is_first) { " " } else { ", " });
@@ -115,45 +110,6 @@ impl Field for Option<Value> {
     fn read(line: &mut SourceLine<'_>, _: &mut bool) -> Result<Self, ParseError> {
         line.eat(',').then(|| line.value()).transpose()
     }
-}
-
-macro_rules! ids {
-    ($($prefix:literal $of:ident),*) => {
-        $(impl Item for $of {
-            fn put(&self, out: &mut String) {
-                let _ = write!(out, concat!($prefix, "{}"), self.0);
-            }
-
-            fn take(line: &mut SourceLine<'_>) -> Result<Self, ParseError> {
-                line.id($prefix).map(Self)
-            }
-        })*
-    };
-}
-ids!("v" Value, "t" TableId, "c" ColumnId, "in" InputId, "call" CallId, "var" VarId, "s" SinkId, "n" NameId);
-ids!("m" MatchId, "r" HeaderChangeId, "f" NativeId);
-
-macro_rules! items {
-    ($($of:ty: $item:ident, $out:ident => $put:expr, $line:ident => $take:expr;)*) => {
-        $(impl Item for $of {
-            fn put(&self, $out: &mut String) {
-                let $item = self;
-                let _ = $put;
-            }
-
-            fn take($line: &mut SourceLine<'_>) -> Result<Self, ParseError> {
-                $take
-            }
-        })*
-    };
-}
-items! {
-    bool: b, out => write!(out, "{b}"), line => line.one_of(&[("true", true), ("false", false)], "`true` or `false`");
-    u8: n, out => write!(out, "{n}"), line => line.number();
-    i64: n, out => write!(out, "{n}"), line => line.number();
-    u64: n, out => write!(out, "{n}"), line => line.number();
-    f64: x, out => write_float(out, *x), line => line.float();
-    Vec<u8>: bytes, out => quote(out, bytes), line => line.bytes();
 }
 
 /// A value, and the flag that makes it NULL.

@@ -124,8 +124,11 @@ impl SourceLine<'_> {
         found
     }
 
-    /// Skips a word; an error if it does not come next.
+    /// Skips a word or a `=`; an error if it does not come next.
     pub(super) fn keyword(&mut self, word: &str) -> Result<(), ParseError> {
+        if word == "=" {
+            return self.expect('=');
+        }
         if self.eat_word(word) { Ok(()) } else { Err(self.error(&format!("`{word}`"))) }
     }
 
