@@ -78,6 +78,9 @@ pub struct Block {
     pub scan_rows_max: Option<u64>,
 }
 
+// Compilers walk the instructions of a function many times; two fit a cache line.
+const _: () = assert!(size_of::<Inst>() <= 64 && size_of::<Value>() == 4, "instructions are small");
+
 /// An instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inst {

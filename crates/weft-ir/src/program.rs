@@ -10,6 +10,7 @@ use weft_core::abi::{REGION_BODY, REGION_HEADERS, REGION_META};
 use weft_core::flow::flow_of;
 use weft_core::frame::{Offload, packet_size};
 use weft_core::inputs::InputSet;
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
 use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
@@ -95,6 +96,10 @@ pub struct Carried {
     /// tunnel.
     pub inherited: InputSet,
 }
+
+// An outcome names an element by 16 bits, and uses the number of elements for "none". A set of inputs has a bit for each.
+const _: () = assert!(ELEMENTS_MAX < u16::MAX as usize, "an element has a 16-bit index");
+const _: () = assert!(INPUTS_MAX <= 8 * size_of::<InputSet>(), "a set holds all inputs");
 
 /// The index of an IP version in [`Frames::overlaps`].
 pub fn overlaps_at(version: u8) -> usize {
@@ -743,7 +748,12 @@ impl ChainProgram {
 
     /// Splits the chain before the elements with these ascending indices. Each part has its elements and all shared
     /// declarations.
+    ///
+    /// # Panics
+    /// If the indices do not ascend, or exceed the chain.
     pub fn cut(&self, at: &[usize]) -> Vec<Self> {
+        assert!(at.is_sorted(), "parts follow each other");
+        assert!(at.last().is_none_or(|last| *last <= self.elements.len()), "parts end inside the chain");
         let ends = at.iter().copied().chain([self.elements.len()]);
         let mut from = 0;
         let part = |end| {

@@ -6,12 +6,14 @@
 
 use crate::ir::{Block, BytesCmp, Function, Op};
 use crate::program::{ChainProgram, Event};
-#[cfg(doc)]
 use weft_core::limits::SEGMENT_STEPS_MAX;
 
 /// The steps of a jump between blocks, and of each argument.
 pub const BLOCK_STEPS: usize = 8;
 const ARGUMENT_STEPS: usize = 4;
+
+// Otherwise a single operation could exceed the limit, and no chain with it would compile.
+const _: () = assert!(BLOCK_STEPS > ARGUMENT_STEPS && SEGMENT_STEPS_MAX > 1000 * BLOCK_STEPS);
 
 /// The steps of a function.
 pub fn steps(function: &Function) -> usize {

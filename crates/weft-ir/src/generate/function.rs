@@ -49,6 +49,7 @@ pub(super) fn generate(
     if !builder.body(0) {
         builder.verdict();
     }
+    assert_eq!(builder.loops, 0, "all loops are closed");
     builder.function
 }
 
@@ -90,6 +91,7 @@ struct Scope {
 impl Builder<'_> {
     /// Adds random steps. True if a verdict ended the block.
     fn body(&mut self, depth: usize) -> bool {
+        assert!(depth <= DEPTH_MAX, "nesting is limited");
         let n_steps = 2 + self.rng.below(10);
         for _ in 0..n_steps {
             let branches = depth < DEPTH_MAX && self.function.blocks.len() < BLOCKS_MAX;
@@ -372,7 +374,7 @@ impl Builder<'_> {
             return self.step();
         }
         let (key, journal) = (self.key(table), self.journal());
-        debug_assert_eq!(self.function.ty(key), key_ty(&self.chain.tables[usize::from(table.0)].spec));
+        assert_eq!(self.function.ty(key), key_ty(&self.chain.tables[usize::from(table.0)].spec));
         let found = self.give(Ty::Row, Op::Find(table, key));
         let is_there = self.give(Ty::Bool, Op::IsRow(found));
         let fork = self.block;

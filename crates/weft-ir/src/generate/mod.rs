@@ -25,7 +25,7 @@ use crate::program::*;
 use crate::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::limits::INPUTS_MAX;
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
@@ -139,6 +139,7 @@ pub fn chain(rng: &mut Rng) -> ChainProgram {
         let element = element(rng, &chain, index);
         chain.elements.push(element);
     }
+    assert!(chain.elements.len() <= ELEMENTS_MAX, "a generated chain keeps the limits");
     chain
 }
 
@@ -222,6 +223,7 @@ fn tables(rng: &mut Rng) -> Vec<TableDecl> {
         ("by_flow", &[Type::Uint(8), Type::IpAddr, Type::Mac, Type::IpAddr]),
     ];
     let mut tables: Vec<TableDecl> = keys.iter().map(|(name, key)| table(rng, name, key)).collect();
+    assert_eq!(tables.len(), usize::from(RULES.0), "the table of rules is the last one");
     tables.push(rules(rng));
     tables
 }
@@ -254,7 +256,9 @@ fn rules(rng: &mut Rng) -> TableDecl {
         shared: false,
         stripes: None,
     };
-    let rows = (0..rng.below(20) as i64).map(|id| rule(rng, 9 - id)).collect();
+    let rows: Vec<Vec<Value>> = (0..rng.below(20) as i64).map(|id| rule(rng, 9 - id)).collect();
+    let n_columns = spec.key.len() + spec.columns.len();
+    assert!(rows.iter().all(|row| row.len() == n_columns), "a rule has a value for each column");
     TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
 }
 

@@ -160,6 +160,7 @@ impl Pass {
             // The slot of a NULL is undefined; the engine gives zeros.
             pass.slots.push(if is_present { slot } else { Slot::default() });
         }
+        assert_eq!(pass.slots.len(), inputs.len(), "each input has a slot");
         pass
     }
 
@@ -266,6 +267,7 @@ impl World {
                 matcher.adopt(built).expect("the matcher has not changed since the snapshot");
             }
         }
+        assert_eq!(matchers.len(), chain.matches.len(), "the world belongs to this chain");
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 

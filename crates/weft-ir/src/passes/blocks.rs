@@ -62,11 +62,13 @@ pub(super) fn remove_unreachable(function: &mut Function) {
             number
         })
         .collect();
+    assert!(reached[0], "the entry is reachable");
     let mut keep = reached.iter();
     function.blocks.retain(|_| keep.next().is_some_and(|keep| *keep));
     for block in &mut function.blocks {
         block.end.each_jump_mut(|jump| jump.block = BlockId(numbers[jump.block.0 as usize]));
     }
+    assert_eq!(function.blocks.len(), next as usize, "the reachable blocks stay");
 }
 
 /// Redirects jumps past blocks that only jump; true if it changed any. Such a block has no parameters, so no value is
@@ -113,6 +115,7 @@ fn merge_single_successors(function: &mut Function) -> bool {
             }
             let args = jump.args.clone();
             let joined = core::mem::take(&mut function.blocks[to]);
+            assert_eq!(joined.params.len(), args.len(), "each parameter gets an argument");
             n_predecessors[to] = 0;
             renamed.extend(joined.params.iter().copied().zip(args));
             let block = &mut function.blocks[at];

@@ -13,6 +13,9 @@ use super::targets;
 /// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
 
+// Deciding a flag halves the steps for each operand, so it ends.
+const _: () = assert!(STEPS_MAX.is_power_of_two(), "steps halve evenly");
+
 /// Replaces selects and branches on flags with known values by the chosen value or a jump.
 pub fn fold(function: &mut Function) {
     let known = FlagFacts::of(function);
@@ -82,6 +85,7 @@ impl FlagFacts {
                 only_edges[to] = Some(OnlyEdge { from, condition });
             }
         }
+        assert_eq!(n_predecessors[0], 0, "no jump leads to the entry");
         for (only_edge, n) in only_edges.iter_mut().zip(n_predecessors) {
             *only_edge = only_edge.filter(|_| n == 1);
         }

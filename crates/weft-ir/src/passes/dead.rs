@@ -58,7 +58,9 @@ fn remove_unused_params(function: &mut Function, used: &BTreeSet<Value>) {
         let mut keep_param = keep_own.iter();
         block.params.retain(|_| keep_param.next().is_some_and(|keep| *keep));
         block.end.each_jump_mut(|jump| {
-            let mut keep_arg = keep[jump.block.0 as usize].iter();
+            let keep = &keep[jump.block.0 as usize];
+            assert_eq!(jump.args.len(), keep.len(), "each parameter gets an argument");
+            let mut keep_arg = keep.iter();
             jump.args.retain(|_| keep_arg.next().is_some_and(|keep| *keep));
         });
     }

@@ -9,6 +9,7 @@ use super::targets;
 /// Clears the journal flag of each write that no rollback or failure can follow.
 pub fn relax(function: &mut Function) {
     let follows = rollback_follows(function);
+    assert_eq!(follows.len(), function.blocks.len(), "each block is analysed");
     for (block, rollback_ahead) in function.blocks.iter_mut().zip(follows) {
         let mut rollback_ahead = rollback_ahead;
         for inst in block.insts.iter_mut().rev() {

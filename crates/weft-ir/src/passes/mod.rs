@@ -18,6 +18,7 @@ use crate::ir::{Function, Terminator};
 
 /// Runs all passes, in an order that suits lowered functions.
 pub fn clean(mut function: Function) -> Function {
+    let n_blocks = function.blocks.len();
     blocks::simplify(&mut function);
     branch_facts::fold(&mut function);
     dead::remove(&mut function);
@@ -25,6 +26,7 @@ pub fn clean(mut function: Function) -> Function {
     journal::relax(&mut function);
     sink::writes(&mut function);
     journal::relax(&mut function);
+    assert!(function.blocks.len() <= n_blocks, "no pass adds a block");
     function
 }
 

@@ -138,11 +138,14 @@ fn move_write(
     positions: &[(usize, usize)],
     write: Inst,
 ) {
+    assert!(!positions.is_empty(), "the write has a new position");
     for (at, before) in positions {
+        assert!(*at != home || *before > nth, "a write moves down");
         function.blocks[*at].insts.insert(*before, write.clone());
     }
     // It was inserted behind its old position.
-    function.blocks[home].insts.remove(nth);
+    let removed = function.blocks[home].insts.remove(nth);
+    assert!(removed.op == write.op, "the old write is removed");
 }
 
 /// Decides what becomes of a write that reaches `insts` and then the terminator.

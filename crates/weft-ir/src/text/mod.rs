@@ -55,6 +55,10 @@ impl core::error::Error for ParseError {}
 /// Maximum number of values of a function in the text form, and the limit of `v`-numbers.
 pub const VALUES_MAX: u32 = 1 << 20;
 
+// A text cannot make the parser allocate more types than this.
+const _: () =
+    assert!(VALUES_MAX as usize * size_of::<Option<Ty>>() <= 1 << 20, "types of a text take little memory");
+
 /// Writes a function.
 pub fn write(function: &Function) -> String {
     let mut out = String::new();
@@ -240,6 +244,7 @@ fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Res
         return Err(lines.error(&format!("a definition of v{value} in the function above")));
     }
     function.types = types.0.into_iter().flatten().collect();
+    assert!(function.types.len() <= VALUES_MAX as usize, "the parser limits values");
     Ok(function)
 }
 

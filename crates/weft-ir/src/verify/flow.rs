@@ -30,6 +30,7 @@ pub(super) struct Flow {
 impl Flow {
     /// Analyses the control flow of a function. Its blocks and values must exist.
     pub(super) fn of(function: &Function) -> Self {
+        assert!(!function.blocks.is_empty(), "a function has an entry");
         let successors: Vec<Vec<usize>> = function
             .blocks
             .iter()
@@ -46,6 +47,10 @@ impl Flow {
         }
         let dominators = dominators(&successors, &visited, &order);
         let (definitions, uses) = definitions_and_uses(function);
+        assert_eq!(visited.first(), Some(&0), "the entry comes first");
+        assert_eq!(dominators[0], 0, "only the entry dominates itself");
+        let is_before = |block: &usize| *block == 0 || order[dominators[*block]] < order[*block];
+        assert!(visited.iter().all(is_before), "a block comes after its dominator");
         Self { successors, predecessors, order, dominators, definitions, uses }
     }
 
@@ -175,6 +180,7 @@ fn reverse_post_order(successors: &[Vec<usize>]) -> Vec<usize> {
             path.push((next, 0));
         }
     }
+    assert!(done.len() <= successors.len(), "each block is visited once");
     done.reverse();
     done
 }

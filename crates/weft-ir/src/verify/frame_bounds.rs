@@ -16,6 +16,7 @@ use crate::ir::*;
 
 /// The largest offset in a sum, so that adding it to a position inside a frame does not wrap.
 const OFFSET_MAX: u64 = 1 << 32;
+const _: () = assert!(OFFSET_MAX.checked_mul(2).is_some(), "a sum of two offsets does not wrap");
 /// The most steps from a limit to the length of the frame.
 const STEPS_MAX: usize = 8;
 
@@ -43,6 +44,7 @@ pub fn reads_in_bounds(function: &Function) -> BTreeMap<Value, FrameOffset> {
         for inst in block.insts.iter().filter(reads) {
             if let (Op::FrameGet(from, bytes, _), Some(result)) = (&inst.op, inst.result) {
                 let place = known.offset_of(*from);
+                assert!(place.offset < OFFSET_MAX, "the end of a read does not wrap");
                 let end = FrameOffset { offset: place.offset + u64::from(*bytes), ..place };
                 if known.is_offset_within(end, &known.bounds[at], STEPS_MAX) {
                     inside.insert(result, place);
@@ -98,6 +100,7 @@ pub fn exits(function: &Function) -> Vec<ParserExit> {
                 _ => return None,
             }
         }
+        assert_eq!(way.last(), Some(&BlockId(0)), "a path begins at the entry");
         Some(ParserExit { way, gives, frame_min: known.frame_min(at) })
     };
     let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
@@ -148,6 +151,7 @@ impl<'f> Bounds<'f> {
         let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
         let mut known = Self { function, definitions, params, within, bounds: Vec::new() };
         known.bounds = known.all_bounds();
+        assert_eq!(known.bounds.len(), known.within.len(), "each block has its bounds");
         known
     }
 

@@ -52,6 +52,9 @@ use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
 use weft_core::table::TableSpec;
 use weft_core::types::Repr;
 
+// A cursor of a scan counts its rows in a signed integer of the language.
+const _: () = assert!(SCAN_ROWS_MAX < i64::MAX as u64, "a scan can count its rows");
+
 /// A rule of the module's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the module lists them")]
