@@ -583,6 +583,30 @@ impl Ty {
     }
 }
 
+impl Op {
+    /// Whether the operation may allocate scratch, for a result of this type.
+    pub fn takes_scratch(&self, result: Option<Ty>, ty: impl Fn(Value) -> Ty) -> bool {
+        let is_bytes = |value: &Value| ty(*value) == Ty::Bytes;
+        match self {
+            Self::Concat(_)
+            | Self::Lower(_)
+            | Self::Upper(_)
+            | Self::IntToText(..)
+            | Self::FloatToText(_)
+            | Self::Key(_)
+            | Self::Derived(_)
+            | Self::Mirror(_) => true,
+            Self::Column(..) | Self::CallGet(_) | Self::Native(..) => result == Some(Ty::Bytes),
+            Self::SetInput(_, value) | Self::SetAnswer(_, value) | Self::SetReply(_, value) => {
+                is_bytes(value)
+            }
+            Self::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
+            Self::ChangeHeaders(_, parts) => parts.iter().any(is_bytes),
+            _ => false,
+        }
+    }
+}
+
 impl Terminator {
     /// Lists the jumps of the terminator.
     pub fn jumps(&self) -> Vec<&Jump> {
@@ -591,6 +615,11 @@ impl Terminator {
             Self::Branch(_, yes, no) => vec![yes, no],
             _ => Vec::new(),
         }
+    }
+
+    /// The blocks to which it may jump.
+    pub fn targets(&self) -> Vec<usize> {
+        self.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
     }
 
     /// Calls `visit` for each jump.
@@ -661,6 +690,17 @@ impl Function {
     /// The type of a value of this function.
     pub fn ty(&self, value: Value) -> Ty {
         self.types[value.0 as usize]
+    }
+
+    /// The operation that defines each value; None for parameters.
+    pub fn definitions(&self) -> Vec<Option<&Op>> {
+        let mut definitions = vec![None; self.types.len()];
+        for inst in self.insts() {
+            if let Some(result) = inst.result {
+                definitions[result.0 as usize] = Some(&inst.op);
+            }
+        }
+        definitions
     }
 
     /// The instructions of all blocks.

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 
 use crate::ir::{Block, BlockId, Function, Jump, Op, Terminator, Value};
 
-use super::targets;
-
 /// Folds branches, skips empty blocks and merges blocks until nothing changes.
 pub fn simplify(function: &mut Function) {
     loop {
@@ -50,7 +48,7 @@ pub(super) fn remove_unreachable(function: &mut Function) {
     let mut pending = vec![0];
     while let Some(at) = pending.pop() {
         if !core::mem::replace(&mut reached[at], true) {
-            pending.extend(targets(&function.blocks[at].end));
+            pending.extend(function.blocks[at].end.targets());
         }
     }
     let mut next = 0;
@@ -103,7 +101,7 @@ fn empty_block_jump(block: &Block) -> Option<Jump> {
 fn merge_single_successors(function: &mut Function) -> bool {
     let mut n_predecessors = vec![0usize; function.blocks.len()];
     for block in &function.blocks {
-        targets(&block.end).into_iter().for_each(|to| n_predecessors[to] += 1);
+        block.end.targets().into_iter().for_each(|to| n_predecessors[to] += 1);
     }
     let mut renamed: BTreeMap<Value, Value> = BTreeMap::new();
     let mut changed = false;

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use crate::ir::{BoolOp, Function, Op, Terminator, Value};
 
 use super::blocks::{remove_unreachable, rename};
-use super::targets;
 
 /// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
@@ -76,7 +75,7 @@ impl FlagFacts {
         let mut n_predecessors = vec![0; function.blocks.len()];
         let mut only_edges = vec![None; function.blocks.len()];
         for (from, block) in function.blocks.iter().enumerate() {
-            for (nth, to) in targets(&block.end).into_iter().enumerate() {
+            for (nth, to) in block.end.targets().into_iter().enumerate() {
                 n_predecessors[to] += 1;
                 let condition = match &block.end {
                     Terminator::Branch(by, ..) => Some((*by, nth == 0)),

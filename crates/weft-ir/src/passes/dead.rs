@@ -5,18 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::ir::{Function, Op, Ty, Value};
+use crate::ir::{Function, Inst, Op, Ty, Value};
 
 /// Removes the unused pure operations and the unused block parameters of a function.
 pub fn remove(function: &mut Function) {
     let used = used_values(function);
     for at in 0..function.blocks.len() {
         let types = &function.types;
-        let has_effect = |op: &Op, result: Option<Value>| !is_pure(op, result.map(|v| types[v.0 as usize]));
         let block = &mut function.blocks[at];
-        block.insts.retain(|inst| {
-            inst.result.is_none_or(|result| used.contains(&result)) || has_effect(&inst.op, inst.result)
-        });
+        block
+            .insts
+            .retain(|inst| inst.result.is_none_or(|result| used.contains(&result)) || !is_pure(types, inst));
     }
     remove_unused_params(function, &used);
 }
@@ -35,8 +34,7 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
                 used.extend(read);
             }
             for inst in block.insts.iter().rev() {
-                let ty = inst.result.map(|v| function.ty(v));
-                if inst.result.is_some_and(|v| used.contains(&v)) || !is_pure(&inst.op, ty) {
+                if inst.result.is_some_and(|v| used.contains(&v)) || !is_pure(&function.types, inst) {
                     used.extend(inst.op.operands());
                 }
             }
@@ -66,19 +64,9 @@ fn remove_unused_params(function: &mut Function, used: &BTreeSet<Value>) {
     }
 }
 
-/// Whether an operation has no effect besides its result.
-fn is_pure(op: &Op, result: Option<Ty>) -> bool {
-    match op {
-        Op::Concat(_)
-        | Op::Lower(_)
-        | Op::Upper(_)
-        | Op::IntToText(..)
-        | Op::FloatToText(_)
-        | Op::Key(_)
-        | Op::Derived(_)
-        | Op::Insert(..)
-        | Op::SetColumn(..) => false,
-        Op::Column(..) | Op::CallGet(_) | Op::Native(..) => result != Some(Ty::Bytes),
-        _ => result.is_some(),
-    }
+/// Whether an instruction has no effect besides its result.
+fn is_pure(types: &[Ty], inst: &Inst) -> bool {
+    let ty = |value: Value| types[value.0 as usize];
+    let has_effect = matches!(inst.op, Op::Insert(..) | Op::SetColumn(..));
+    inst.result.is_some() && !has_effect && !inst.op.takes_scratch(inst.result.map(ty), ty)
 }

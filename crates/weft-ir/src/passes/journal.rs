@@ -4,8 +4,6 @@
 
 use crate::ir::{Function, Journal, Op, Terminator};
 
-use super::targets;
-
 /// Clears the journal flag of each write that no rollback or failure can follow.
 pub fn relax(function: &mut Function) {
     let follows = rollback_follows(function);
@@ -43,7 +41,7 @@ pub(super) fn rollback_follows(function: &Function) -> Vec<bool> {
     loop {
         let mut changed = false;
         for at in (0..n).rev() {
-            let leads = targets(&function.blocks[at].end).into_iter().any(|to| follows[to] || rolls_back[to]);
+            let leads = function.blocks[at].end.targets().into_iter().any(|to| follows[to] || rolls_back[to]);
             if leads && !core::mem::replace(&mut follows[at], true) {
                 changed = true;
             }

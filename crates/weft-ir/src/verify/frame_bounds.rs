@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::inputs::InputSet;
 
 use super::flow::Flow;
+use crate::graph;
 use crate::ir::*;
 
 /// The largest offset in a sum, so that adding it to a position inside a frame does not wrap.
@@ -79,10 +80,7 @@ impl ParserExit {
 pub fn exits(function: &Function) -> Vec<ParserExit> {
     let mut known = Bounds::of(function);
     known.find_fixed_point();
-    let mut incoming: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
-    for (from, block) in function.blocks.iter().enumerate() {
-        block.end.jumps().iter().for_each(|jump| incoming[jump.block.0 as usize].push(from));
-    }
+    let incoming = graph::predecessors(&graph::successors(function));
     let exit = |at: usize| {
         let (mut gives, mut way) = (BTreeMap::new(), Vec::new());
         let mut block = at;
@@ -136,19 +134,14 @@ struct Bounds<'f> {
 impl<'f> Bounds<'f> {
     /// Collects the definitions of values, and the bounds that all paths to each block have checked.
     fn of(function: &'f Function) -> Self {
-        let (mut definitions, mut params) =
-            (vec![None; function.types.len()], vec![None; function.types.len()]);
+        let mut params = vec![None; function.types.len()];
         for (at, block) in function.blocks.iter().enumerate() {
             for (nth, param) in block.params.iter().enumerate() {
                 params[param.0 as usize] = Some((at, nth));
             }
-            for inst in &block.insts {
-                if let Some(result) = inst.result {
-                    definitions[result.0 as usize] = Some(&inst.op);
-                }
-            }
         }
         let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
+        let definitions = function.definitions();
         let mut known = Self { function, definitions, params, within, bounds: Vec::new() };
         known.bounds = known.all_bounds();
         assert_eq!(known.bounds.len(), known.within.len(), "each block has its bounds");
