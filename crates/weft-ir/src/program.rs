@@ -4,7 +4,7 @@
 //! and sinks. The engine runs *segments*: lists of handlers for one event. A back end compiles each segment into one
 //! piece of code; this is how fusion works.
 
-use crate::ir::{Block, Endian, Function, Op, TableId};
+use crate::ir::{Block, Endian, Function, Named, Op, TableId};
 use std::sync::Arc;
 use weft_core::abi::{REGION_BODY, REGION_HEADERS, REGION_META};
 use weft_core::flow::flow_of;
@@ -383,6 +383,11 @@ static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() 
 pub const USER_META: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
 
 impl Meta {
+    /// The name in programs.
+    pub fn name(self) -> &'static str {
+        Named::name(self)
+    }
+
     /// The index in [`USER_META`], if it is user metadata, which is not part of the frame.
     pub fn user_meta_index(self) -> Option<usize> {
         USER_META.iter().position(|meta| *meta == self)

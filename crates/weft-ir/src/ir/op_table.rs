@@ -108,6 +108,12 @@ pub(crate) trait Named: Copy + PartialEq + 'static {
     /// All values with their names. No name begins with an earlier one.
     const NAMES: &'static [(&'static str, Self)];
 
+    /// The name.
+    fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(_, value)| *value == self);
+        named.expect("each value has a name").0
+    }
+
     /// Splits a text that begins with a name into the value and the rest.
     fn strip_name(text: &str) -> Option<(Self, &str)> {
         Self::NAMES.iter().find_map(|(name, value)| text.strip_prefix(name).map(|rest| (*value, rest)))

@@ -105,7 +105,7 @@ fn write_function(out: &mut String, function: &Function) {
     source_lines::quote(out, function.name.as_bytes());
     out.push_str(" {\n");
     for (value, ty) in undefined(function) {
-        line(out, &format!("    undefined v{value}: {}", ty_name(ty)), 0);
+        line(out, &format!("    undefined v{value}: {}", ty.name()), 0);
     }
     for (id, block) in function.blocks.iter().enumerate() {
         let mut head = format!("block{id}");
@@ -147,7 +147,7 @@ fn line(out: &mut String, text: &str, source_line: u32) {
 /// Formats a value with its type.
 fn typed(function: &Function, value: Value) -> String {
     // A value without a type can be written, but not parsed.
-    let ty = function.types.get(value.0 as usize).map_or("?", |&ty| ty_name(ty));
+    let ty = function.types.get(value.0 as usize).map_or("?", |ty| ty.name());
     format!("v{}: {ty}", value.0)
 }
 
@@ -165,20 +165,8 @@ fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
     function.types.iter().copied().enumerate().filter(move |(i, _)| !defined[*i])
 }
 
-const TYPES: &[(&str, Ty)] =
-    &[("bool", Ty::Bool), ("int", Ty::Int), ("float", Ty::Float), ("bytes", Ty::Bytes), ("row", Ty::Row)];
-
-fn ty_name(ty: Ty) -> &'static str {
-    name_of(TYPES, ty)
-}
-
-/// The name of an item in a table of all items of its kind.
-fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], thing: T) -> &'static str {
-    table.iter().find(|(_, t)| *t == thing).map_or("?", |(name, _)| name)
-}
-
-fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
-    table.iter().find(|(n, _)| *n == name).map(|(_, thing)| *thing)
+named! {
+    Ty: "bool" Bool, "int" Int, "float" Float, "bytes" Bytes, "row" Row;
 }
 
 /// The types of values, as far as known.
@@ -287,6 +275,6 @@ fn parse_inst(line: &mut SourceLine<'_>, types: &mut Types) -> Result<Inst, Pars
 fn parse_typed(line: &mut SourceLine<'_>) -> Result<(Value, Ty), ParseError> {
     let value = line.value()?;
     line.expect(':')?;
-    let ty = line.one_of(TYPES, "a type of values")?;
+    let ty = line.one_of(Ty::NAMES, "a type of values")?;
     Ok((value, ty))
 }

@@ -1,8 +1,8 @@
 //! Writes and parses the text form of operations and terminators.
 
+use super::ParseError;
 use super::source_lines::SourceLine;
 use super::words::Item;
-use super::{ParseError, name_of};
 use crate::ir::*;
 use core::fmt::Write as _;
 use weft_core::Status;
@@ -36,7 +36,7 @@ macro_rules! write_and_parse {
             let mut is_first = true;
             match op {
                 $(Op::$op $(($($all),*))? => {
-                    $(out.push_str($text); $(out.push_str(name_of($of::NAMES, *$part));)?)*
+                    $(out.push_str($text); $(out.push_str(Named::name(*$part));)?)*
                     $($field.write(out, &mut is_first);)*
                 })*
             }

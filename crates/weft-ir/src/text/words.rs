@@ -1,7 +1,7 @@
 //! Parts of the text form that are written and read alike.
 
+use super::ParseError;
 use super::source_lines::{SourceLine, quote, write_float};
-use super::{ParseError, name_of};
 use crate::ir::*;
 use core::fmt::Write as _;
 use weft_core::inputs::InputSet;
@@ -56,7 +56,7 @@ items! {
 
 impl<T: Named> Item for T {
     fn put(&self, out: &mut String) {
-        out.push_str(name_of(T::NAMES, *self));
+        out.push_str(Named::name(*self));
     }
 
     fn take(line: &mut SourceLine<'_>) -> Result<Self, ParseError> {

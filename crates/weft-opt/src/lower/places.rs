@@ -111,27 +111,7 @@ fn name(place: &InputLocation) -> String {
         InputLocation::Key(nth) => format!("key {nth}"),
         // The caller knows the protocols, and replaces this name.
         InputLocation::Frame(_) | InputLocation::Layer(_) => "frame".to_owned(),
-        InputLocation::Meta(meta) => match meta {
-            Meta::Method => "method",
-            Meta::Peer => "peer",
-            Meta::Size => "size",
-            Meta::Index => "index",
-            Meta::CallId => "call_id",
-            Meta::Status => "status",
-            Meta::Elapsed => "elapsed",
-            Meta::Upstream => "upstream",
-            Meta::EndedBy => "ended_by",
-            Meta::Version => "version",
-            Meta::Port => "port",
-            Meta::PacketSize => "packet_size",
-            Meta::Flow => "flow",
-            Meta::IsIcmpError => "is_icmp_error",
-            Meta::IsIntact => "is_intact",
-            Meta::TunnelDepth => "tunnel_depth",
-            Meta::Tag => "meta.tag",
-            Meta::Label => "meta.label",
-            Meta::Path => "meta.path",
-        }
-        .to_owned(),
+        InputLocation::Meta(meta) if meta.user_meta_index().is_some() => format!("meta.{}", meta.name()),
+        InputLocation::Meta(meta) => meta.name().to_owned(),
     }
 }
