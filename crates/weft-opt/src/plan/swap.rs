@@ -106,19 +106,8 @@ struct ClashFinder<'e> {
 }
 
 impl<'e> Party<'e> {
-    /// Returns the effects of the party's handlers in one pass.
     fn handlers(&self, side: Side) -> Vec<&'e Effects> {
-        let effects = self.effects;
-        match side {
-            Side::Request => effects.open.iter().chain(&effects.request).collect(),
-            Side::Response => effects.response.iter().collect(),
-            Side::Close => effects.close.iter().collect(),
-            Side::Every => {
-                let expired = effects.timeouts.iter().map(|(_, effects)| effects);
-                effects.every.iter().chain(expired).collect()
-            }
-            Side::Chain => Vec::new(),
-        }
+        self.effects.of_side(side)
     }
 
     /// Returns a map of lines, merged over all handlers of one pass.
@@ -395,17 +384,11 @@ impl<'e> ClashFinder<'e> {
 
     /// Describes a cell for the reason of a clash.
     fn cell(&self, cell: Cell) -> String {
-        let table = |id: weft_ir::ir::TableId| &self.chain.tables[usize::from(id.0)].spec;
+        let name = cell.name(self.chain);
         match cell {
-            Cell::Rows(_) | Cell::Sent(_) => format!("the rows of {}", self.owner_of(cell)),
-            Cell::Column(id, column) => {
-                let (spec, column) = (table(id), usize::from(column.0));
-                let columns = spec.key.iter().chain(&spec.columns);
-                let name = columns.map(|c| &*c.name).nth(column).unwrap_or("?");
-                format!("{}.{name}", spec.name)
-            }
-            Cell::Var(id) => self.chain.vars[usize::from(id.0)].name.clone(),
-            Cell::Call(id) => format!("call.{}", self.chain.call[usize::from(id.0)].name),
+            Cell::Rows(_) | Cell::Sent(_) => format!("the rows of {name}"),
+            Cell::Column(..) | Cell::Var(_) => name,
+            Cell::Call(_) => format!("call.{name}"),
         }
     }
 
@@ -468,13 +451,12 @@ impl<'e> ClashFinder<'e> {
 
     /// The inputs of a pass that some element changes: elements may find different values in them.
     fn changed_inputs(&self, side: Side) -> BTreeSet<InputId> {
-        let of = |effects: &'e ElementEffects| -> Vec<&'e Effects> {
-            match side {
-                Side::Request => effects.open.iter().chain(&effects.request).collect(),
-                _ => effects.response.iter().chain(&effects.close).collect(),
-            }
+        let sides: &[Side] = match side {
+            Side::Request => &[Side::Request],
+            _ => &[Side::Response, Side::Close],
         };
-        let handlers = self.all.iter().flat_map(of);
+        let handlers =
+            sides.iter().flat_map(|side| self.all.iter().flat_map(|effects| effects.of_side(*side)));
         handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
     }
 
@@ -505,9 +487,9 @@ impl<'e> ClashFinder<'e> {
     /// The table, variable or cell.
     fn owner_of(&self, cell: Cell) -> String {
         match cell {
-            Cell::Rows(id) | Cell::Column(id, _) => self.chain.tables[usize::from(id.0)].spec.name.clone(),
-            Cell::Sent(id) => self.chain.sinks[usize::from(id.0)].sent_to().to_owned(),
-            Cell::Var(_) | Cell::Call(_) => self.cell(cell),
+            Cell::Column(id, _) => Cell::Rows(id).name(self.chain),
+            Cell::Rows(_) | Cell::Sent(_) | Cell::Var(_) => cell.name(self.chain),
+            Cell::Call(_) => self.cell(cell),
         }
     }
 
