@@ -480,9 +480,9 @@ pub struct Edge {
 
 /// `ON event statements`
 #[derive(Clone, PartialEq, Debug)]
-pub struct Handler {
+pub struct Handler<E = Event> {
     /// The event that runs it.
-    pub event: Event,
+    pub event: E,
     /// `ON event`.
     pub event_span: Span,
     /// The statements.

@@ -12,9 +12,9 @@ use crate::source::Span;
 
 use weft_core::limits::{IF_ARMS_MAX, JOINS_MAX};
 
-use super::Row;
 use super::cursor::{Block, Failed, Parsed, Parser};
 use super::queue::statements as queue_statements;
+use super::{Row, find, keywords, list_of};
 
 /// Reads a statement after its keyword, up to its `;`.
 type ReadStmt = fn(&mut Parser<'_>) -> Parsed<StmtKind>;
@@ -75,12 +75,7 @@ pub(super) const SCAN_BOUND: &str = "a `SCAN` needs a row limit";
 const CLAUSE_STATEMENTS: &[&str] = &["SET", "SELECT", "INSERT"];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let stmts = STATEMENTS.iter().map(|row| (row.keyword, row.form));
-    stmts.chain(VERDICTS.iter().map(|row| (row.keyword, row.form)))
-}
-
-fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
-    rows.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
+    super::forms_of(STATEMENTS).chain(super::forms_of(VERDICTS))
 }
 
 impl Parser<'_> {
@@ -128,8 +123,8 @@ impl Parser<'_> {
         if self.in_queue {
             return self.offer_queue_statements();
         }
-        self.offer(STATEMENTS.iter().map(|row| row.keyword));
-        self.offer(VERDICTS.iter().map(|row| row.keyword));
+        self.offer(keywords(STATEMENTS));
+        self.offer(keywords(VERDICTS));
     }
 
     pub(super) fn at_statement(&self) -> bool {
@@ -187,8 +182,7 @@ impl Parser<'_> {
         if let Some(verdict) = self.verdict_of_others(word, "a handler") {
             return verdict.map(StmtKind::Verdict);
         }
-        let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
-        if let Some(meant) = nearest_keyword(word, keywords) {
+        if let Some(meant) = nearest_keyword(word, keywords(STATEMENTS).chain(keywords(VERDICTS))) {
             self.misspelled(word, meant, "a handler");
             if let Some(row) = find(STATEMENTS, meant) {
                 self.bump_keyword();
@@ -456,8 +450,7 @@ impl Parser<'_> {
         let table = self.ident("a table")?;
         self.clause("MAX", SCAN_BOUND)?;
         let max = self.expr()?;
-        let alias =
-            if self.eat_keyword("AS").is_some() { Some(self.ident("a name for the row")?) } else { None };
+        let alias = self.after("AS", |p| p.ident("a name for the row"))?;
         let filter = self.optional_where()?;
         self.keyword("DO")?;
         Ok(Scan { table, max, alias, filter, body: Vec::new() })
@@ -469,7 +462,7 @@ impl Parser<'_> {
     fn guard(&mut self, into_output: Option<Span>) -> Parsed<StmtKind> {
         let select = self.select(self.previous_span())?;
         self.layout.strong(self.index(), 0);
-        let otherwise = if self.eat_keyword("ELSE").is_some() { Some(self.verdict()?) } else { None };
+        let otherwise = self.after("ELSE", Self::verdict)?;
         Ok(StmtKind::Guard(Guard { into_output, select, otherwise }))
     }
 
@@ -548,15 +541,21 @@ impl Parser<'_> {
         let alias = if self.at_keyword("BY") { None } else { Some(self.join_alias()?) };
         self.clause("BY", "`JOIN FIRST` needs the column that orders rows, with `BY`")?;
         let by = self.ident("a column")?;
-        let descending = self.eat_keyword("DESC").is_some();
-        if !descending {
-            self.eat_keyword("ASC");
-        }
+        let descending = self.descending();
         self.layout.weak(self.index());
         self.clause("ON", "`JOIN FIRST` needs a condition for matching rows, with `ON`")?;
         let condition = JoinCondition::On(self.expr()?);
         let first = Some(First { by, descending });
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
+    }
+
+    /// Parses `DESC` or `ASC`, if present; true for the first.
+    pub(super) fn descending(&mut self) -> bool {
+        let descending = self.eat_keyword("DESC").is_some();
+        if !descending {
+            self.eat_keyword("ASC");
+        }
+        descending
     }
 
     /// Parses the alias of a joined table.
@@ -628,15 +627,10 @@ impl Parser<'_> {
         let set = self.comma_list(|p| p.assign("a column"))?;
         let filter = self.optional_where()?;
         self.layout.strong(self.index(), 1);
-        let returning = if self.eat_keyword("RETURNING").is_some() {
-            self.comma_list(Self::returning)?
-        } else {
-            Vec::new()
-        };
+        let returning = self.after("RETURNING", |p| p.comma_list(Self::returning))?.unwrap_or_default();
         // `ELSE DO` opens a block, which has its own lines.
         self.layout.strong(self.index(), u8::from(!self.peek_keyword(1, "DO")));
-        let otherwise =
-            if self.eat_keyword("ELSE").is_some() { Some(self.else_of("UPDATE", start)?) } else { None };
+        let otherwise = self.after("ELSE", |p| p.else_of("UPDATE", start))?;
         Ok(StmtKind::Update(Update { table, set, filter, returning, otherwise }))
     }
 
@@ -716,7 +710,7 @@ impl Parser<'_> {
     /// Parses a MESSAGE after its keyword.
     fn message(&mut self) -> Parsed<StmtKind> {
         // The target is a name, so the parenthesis after it is not a call.
-        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("a destination")?) } else { None };
+        let to = self.after("TO", |p| p.path_expr("a destination"))?;
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
@@ -772,7 +766,7 @@ impl Parser<'_> {
 
     /// Parses a verdict.
     fn verdict(&mut self) -> Parsed<Verdict> {
-        self.offer(VERDICTS.iter().map(|row| row.keyword));
+        self.offer(keywords(VERDICTS));
         let word = self.word().unwrap_or_default();
         if let Some(row) = find(VERDICTS, word) {
             return self.verdict_of(row.keyword);
@@ -780,12 +774,11 @@ impl Parser<'_> {
         if let Some(verdict) = self.verdict_of_others(word, "an `ELSE`") {
             return verdict;
         }
-        if let Some(meant) = nearest_keyword(word, VERDICTS.iter().map(|row| row.keyword)) {
+        if let Some(meant) = nearest_keyword(word, keywords(VERDICTS)) {
             self.misspelled(word, meant, "an `ELSE`");
             return self.verdict_of(meant);
         }
-        let keywords: Vec<String> = VERDICTS.iter().map(|row| format!("`{}`", row.keyword)).collect();
-        Err(self.expected(&super::cursor::one_of(&keywords)))
+        Err(self.expected(&super::cursor::one_of(&list_of(keywords(VERDICTS)))))
     }
 
     /// Reports a verdict of another tool and returns the one meant; None for other words.
@@ -812,8 +805,7 @@ impl Parser<'_> {
         let starts_line = self.is_first_on_line() && (self.at_statement() || self.peek_keyword(0, "END"));
         let text = if ends || starts_line { None } else { Some(self.expr()?) };
         self.layout.weak(self.index());
-        let with =
-            if self.eat_keyword("WITH").is_some() { self.comma_list(Self::with_item)? } else { Vec::new() };
+        let with = self.after("WITH", |p| p.comma_list(Self::with_item))?.unwrap_or_default();
         Ok(VerdictKind::Abort { status, text, with })
     }
 
