@@ -153,7 +153,7 @@ impl Item {
 }
 
 /// The kinds that this version creates and drops.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// A message schema.
     Type,

@@ -143,39 +143,48 @@ pub enum ExprKind {
 }
 
 impl Expr {
-    /// Calls `visit` for each name in it.
-    pub fn each_path(&self, visit: &mut dyn FnMut(&Path)) {
-        let mut each = |parts: &mut dyn Iterator<Item = &Self>| parts.for_each(|part| part.each_path(visit));
+    /// Its direct parts; of a subselect only the filter and the bound.
+    pub fn children(&self) -> Vec<&Self> {
         match &self.kind {
-            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) | ExprKind::Bool(_) | ExprKind::Null => {
-            }
-            ExprKind::Path(path) => visit(path),
+            ExprKind::Int(_)
+            | ExprKind::Float(_)
+            | ExprKind::Str(_)
+            | ExprKind::Bool(_)
+            | ExprKind::Null
+            | ExprKind::Path(_) => Vec::new(),
             ExprKind::Header(a)
             | ExprKind::Trailer(a)
             | ExprKind::Unary { operand: a, .. }
             | ExprKind::IsNull { operand: a, .. }
-            | ExprKind::Cast { operand: a, .. } => each(&mut [&**a].into_iter()),
-            ExprKind::Call { args, .. } => each(&mut args.iter()),
+            | ExprKind::Cast { operand: a, .. }
+            | ExprKind::Entry { key: a, .. } => vec![a],
+            ExprKind::Call { args, .. } => args.iter().collect(),
             ExprKind::Binary { left: a, right: b, .. }
             | ExprKind::IsDistinct { left: a, right: b, .. }
             | ExprKind::InNet { operand: a, net: b, .. }
-            | ExprKind::Like { operand: a, pattern: b, .. } => each(&mut [&**a, &**b].into_iter()),
-            ExprKind::InList { operand, list, .. } => each(&mut [&**operand].into_iter().chain(list)),
-            ExprKind::Between { operand, low, high, .. } => {
-                each(&mut [&**operand, &**low, &**high].into_iter());
-            }
+            | ExprKind::Like { operand: a, pattern: b, .. } => vec![a, b],
+            ExprKind::InList { operand, list, .. } => [&**operand].into_iter().chain(list).collect(),
+            ExprKind::Between { operand, low, high, .. } => vec![operand, low, high],
             ExprKind::Case { operand, arms, otherwise } => {
                 let arms = arms.iter().flat_map(|arm| [&arm.when, &arm.then]);
-                each(&mut operand.as_deref().into_iter().chain(arms).chain(otherwise.as_deref()));
+                operand.as_deref().into_iter().chain(arms).chain(otherwise.as_deref()).collect()
             }
             ExprKind::Subselect(select) | ExprKind::Exists(select) => {
-                each(&mut select.filter.iter().chain(&select.scan_max));
+                select.filter.iter().chain(&select.scan_max).collect()
             }
+            ExprKind::List(look) => look.filter.iter().chain([&look.elements_max]).collect(),
+        }
+    }
+
+    /// Calls `visit` for each name in it, except in bounds and keys, which are constant.
+    pub fn each_path(&self, visit: &mut dyn FnMut(&Path)) {
+        match &self.kind {
+            ExprKind::Path(path) | ExprKind::Entry { map: path, .. } => visit(path),
             ExprKind::List(look) => {
                 visit(&look.list);
                 look.filter.iter().for_each(|filter| filter.each_path(visit));
             }
-            ExprKind::Entry { map, .. } => visit(map),
+            _ => self.children().into_iter().for_each(|part| part.each_path(visit)),
         }
     }
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use weft_io::file;
+use weft_lang::ast::Kind;
 use weft_lang::diagnostic::{Diagnostic, Severity, code};
 use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
 use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
@@ -168,8 +169,8 @@ fn costs(root: &Root, symbol: SymbolId) -> String {
     let (analysis, index) = (&root.program.analysis, &root.program.index);
     let symbol = index.symbol(symbol);
     let element = match symbol.kind {
-        SymbolKind::Element => Some(symbol.whole),
-        SymbolKind::Table => symbol.owner.map(|owner| index.symbol(owner).whole),
+        SymbolKind::Item(Kind::Element) => Some(symbol.whole),
+        SymbolKind::Item(Kind::Table) => symbol.owner.map(|owner| index.symbol(owner).whole),
         SymbolKind::Instance => symbol.of.map(|element| index.symbol(element).whole),
         _ => None,
     };
