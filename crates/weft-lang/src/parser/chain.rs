@@ -17,9 +17,17 @@ const PORT_CHAIN_FORM: &str =
 type ReadOption = fn(&mut Parser<'_>) -> Parsed<ChainOptionKind>;
 
 const OPTIONS: &[Row<ReadOption>] = &[
-    Row { keyword: "EQUIVALENCE", read: |p| p.equivalence(), form: "EQUIVALENCE observable;" },
+    Row {
+        keyword: "EQUIVALENCE",
+        read: |p| Ok(ChainOptionKind::Equivalence { level: p.ident("a level, such as `observable`")? }),
+        form: "EQUIVALENCE observable;",
+    },
     Row { keyword: "PIN", read: |p| p.pin_stream(), form: "PIN STREAM DRAIN '30 s';" },
-    Row { keyword: "FAIL", read: |p| p.fail_open(), form: "FAIL OPEN;" },
+    Row {
+        keyword: "FAIL",
+        read: |p| p.keyword("OPEN").map(|_| ChainOptionKind::FailOpen),
+        form: "FAIL OPEN;",
+    },
     Row { keyword: "ORDER", read: |p| p.order(), form: "ORDER firewall BEFORE nat;" },
     Row { keyword: "PRIORITY", read: |p| p.priority(), form: "PRIORITY ids > monitor;" },
     Row { keyword: "POSITION", read: |p| p.position(), form: "POSITION monitor LAST;" },
@@ -161,18 +169,9 @@ impl Parser<'_> {
         self.eat(TokenKind::Semicolon);
     }
 
-    fn equivalence(&mut self) -> Parsed<ChainOptionKind> {
-        Ok(ChainOptionKind::Equivalence { level: self.ident("a level, such as `observable`")? })
-    }
-
     fn pin_stream(&mut self) -> Parsed<ChainOptionKind> {
         self.keywords(&["STREAM", "DRAIN"])?;
         Ok(ChainOptionKind::PinStream { drain: self.expr()? })
-    }
-
-    fn fail_open(&mut self) -> Parsed<ChainOptionKind> {
-        self.keyword("OPEN")?;
-        Ok(ChainOptionKind::FailOpen)
     }
 
     /// Parses the rest of `ORDER a BEFORE b`.

@@ -57,7 +57,11 @@ const POLICIES: &[Row<ReadPolicy>] = &[
         read: |p| p.reliability(),
         form: "RELIABILITY AT LEAST ONCE ID id WINDOW '60 s' CALLS 10000 ANSWERS UP TO '1 KB';",
     },
-    Row { keyword: "OVER", read: |p| p.over(), form: "OVER unix;" },
+    Row {
+        keyword: "OVER",
+        read: |p| Ok(PolicyKind::Over { transport: p.ident("a transport, `tcp` or `unix`")? }),
+        form: "OVER unix;",
+    },
 ];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -268,10 +272,6 @@ impl Parser<'_> {
             p.amount()
         })?;
         Ok(PolicyKind::AtLeastOnce { id, window, calls, answers })
-    }
-
-    fn over(&mut self) -> Parsed<PolicyKind> {
-        Ok(PolicyKind::Over { transport: self.ident("a transport, `tcp` or `unix`")? })
     }
 
     /// Parses `KEYWORD ...`, if present.

@@ -26,7 +26,11 @@ const GUARD_FORM: &str = "SELECT * FROM input JOIN t USING (k) WHERE e ELSE ABOR
 const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "LET", read: |p| p.let_stmt(), form: "LET x = e;" },
     Row { keyword: "SET", read: |p| p.set_stmt(), form: "SET column = e;" },
-    Row { keyword: "IF", read: |p| p.if_stmt(), form: "IF e THEN ... ELSIF e THEN ... ELSE ... END IF;" },
+    Row {
+        keyword: "IF",
+        read: |p| p.nested(Parser::if_arms),
+        form: "IF e THEN ... ELSIF e THEN ... ELSE ... END IF;",
+    },
     Row { keyword: "SELECT", read: |p| p.guard(None), form: GUARD_FORM },
     Row { keyword: "INSERT", read: |p| p.insert(), form: "INSERT INTO t VALUES (e, ...);" },
     Row { keyword: "UPSERT", read: |p| p.upsert(), form: "UPSERT t KEY (e, ...) SET c = e, ...;" },
@@ -38,16 +42,32 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "DELETE", read: |p| p.delete(), form: "DELETE FROM t WHERE e;" },
     Row { keyword: "SCAN", read: |p| p.scan(), form: "SCAN t MAX n AS r WHERE e DO ... END SCAN;" },
     Row { keyword: "ADD", read: |p| p.add(), form: "ADD x, n;" },
-    Row { keyword: "RESET", read: |p| p.reset(), form: "RESET x;" },
-    Row { keyword: "MIRROR", read: |p| p.mirror(), form: "MIRROR TO cluster;" },
+    Row {
+        keyword: "RESET",
+        read: |p| Ok(StmtKind::Reset { target: p.ident("a variable")? }),
+        form: "RESET x;",
+    },
+    Row {
+        keyword: "MIRROR",
+        read: |p| Ok(StmtKind::Mirror { to: p.to_expr()? }),
+        form: "MIRROR TO cluster;",
+    },
     Row { keyword: "MARK", read: |p| p.mark_message(), form: "MARK (class = e, remaining = e, slack = e);" },
     Row { keyword: "DELAY", read: |p| Ok(StmtKind::Delay { interval: p.expr()? }), form: "DELAY '5 ms';" },
     Row { keyword: "SIGNAL", read: |p| p.signal(), form: "SIGNAL name(e, ...);" },
     Row { keyword: "MESSAGE", read: |p| p.message(), form: "MESSAGE (column = e, ...);" },
-    Row { keyword: "PUSH", read: |p| p.push(), form: "PUSH ethernet (dst = e), vlan (id = e);" },
+    Row {
+        keyword: "PUSH",
+        read: |p| Ok(StmtKind::Push { headers: p.comma_list(Parser::pushed)? }),
+        form: "PUSH ethernet (dst = e), vlan (id = e);",
+    },
     Row { keyword: "POP", read: |p| p.pop(), form: "POP TO inner.ip;" },
-    Row { keyword: "CUT", read: |p| p.cut(), form: "CUT TO 128;" },
-    Row { keyword: "FRAGMENT", read: |p| p.fragment(), form: "FRAGMENT TO 1500;" },
+    Row { keyword: "CUT", read: |p| Ok(StmtKind::Cut { bytes: p.to_expr()? }), form: "CUT TO 128;" },
+    Row {
+        keyword: "FRAGMENT",
+        read: |p| Ok(StmtKind::Fragment { bytes: p.to_expr()? }),
+        form: "FRAGMENT TO 1500;",
+    },
 ];
 
 const VERDICTS: &[Row<ReadVerdict>] = &[
@@ -55,7 +75,11 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "DROP", read: |_| Ok(VerdictKind::Drop), form: "DROP;" },
     Row { keyword: "ABORT", read: |p| p.abort(), form: "ABORT UNAVAILABLE 'why' WITH header['k'] = e;" },
     Row { keyword: "REPLY", read: |p| p.reply(), form: "REPLY (column = e, ...);" },
-    Row { keyword: "REDIRECT", read: |p| p.redirect(), form: "REDIRECT TO e;" },
+    Row {
+        keyword: "REDIRECT",
+        read: |p| Ok(VerdictKind::Redirect { to: p.to_expr()? }),
+        form: "REDIRECT TO e;",
+    },
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
 
@@ -308,10 +332,6 @@ impl Parser<'_> {
             return Ok(AssignTarget::Trailer { key, span: self.span_from(start) });
         }
         self.path("a column, `header['k']` or `trailer['k']`").map(AssignTarget::Path)
-    }
-
-    fn if_stmt(&mut self) -> Parsed<StmtKind> {
-        self.nested(Self::if_arms)
     }
 
     /// Parses an IF with its ELSIF and ELSE arms.
@@ -688,13 +708,10 @@ impl Parser<'_> {
         Ok(StmtKind::Add { target, amount })
     }
 
-    fn reset(&mut self) -> Parsed<StmtKind> {
-        Ok(StmtKind::Reset { target: self.ident("a variable")? })
-    }
-
-    fn mirror(&mut self) -> Parsed<StmtKind> {
+    /// Parses `TO e`.
+    fn to_expr(&mut self) -> Parsed<Expr> {
         self.keyword("TO")?;
-        Ok(StmtKind::Mirror { to: self.expr()? })
+        self.expr()
     }
 
     /// Parses a SIGNAL after its keyword.
@@ -731,10 +748,6 @@ impl Parser<'_> {
         Ok(StmtKind::Mark { fields: vec![Assign { name: Ident { name, span }, value, span }] })
     }
 
-    fn push(&mut self) -> Parsed<StmtKind> {
-        Ok(StmtKind::Push { headers: self.comma_list(Self::pushed)? })
-    }
-
     /// Parses one header of a PUSH.
     fn pushed(&mut self) -> Parsed<Pushed> {
         let protocol = self.ident("a protocol")?;
@@ -750,16 +763,6 @@ impl Parser<'_> {
         let is_named = to || matches!(self.token().kind, TokenKind::Word | TokenKind::QuotedWord);
         let layer = if is_named { Some(self.path("a layer")?) } else { None };
         Ok(StmtKind::Pop { to, layer })
-    }
-
-    fn cut(&mut self) -> Parsed<StmtKind> {
-        self.keyword("TO")?;
-        Ok(StmtKind::Cut { bytes: self.expr()? })
-    }
-
-    fn fragment(&mut self) -> Parsed<StmtKind> {
-        self.keyword("TO")?;
-        Ok(StmtKind::Fragment { bytes: self.expr()? })
     }
 
     // ---- verdicts ----
@@ -832,11 +835,6 @@ impl Parser<'_> {
         self.equals()?;
         let value = self.expr()?;
         Ok(WithItem { target, value, span: self.span_from(start) })
-    }
-
-    fn redirect(&mut self) -> Parsed<VerdictKind> {
-        self.keyword("TO")?;
-        Ok(VerdictKind::Redirect { to: self.expr()? })
     }
 
     fn steer(&mut self) -> Parsed<VerdictKind> {

@@ -162,10 +162,11 @@ impl<'n> Body<'_, 'n> {
             "the checksum of `{}` covers addresses that are taken off, and has no fixed place in its header",
             self.name(protocol)
         );
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "it could not follow")
-            .with_help("let it stand in front of all that may be missing, or longer in some packets");
-        self.lowering.report_once(diagnostic);
+        self.lowering.mismatch(
+            message,
+            (span, "it could not follow"),
+            "let it stand in front of all that may be missing, or longer in some packets",
+        );
     }
 
     /// CUT or FRAGMENT, to this many bytes.
@@ -185,13 +186,14 @@ impl<'n> Body<'_, 'n> {
         let odd = self.lowering.network.protocols[usize::from(odd.0)].name.clone();
         let names = self.lowering.protocol_names(inside);
         let message = format!("the frame may begin with `{odd}` here, and is to begin with {names}");
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "goes on from here")
-            .with_help(match names.contains("ethernet") {
+        self.lowering.mismatch(
+            message,
+            (span, "goes on from here"),
+            match names.contains("ethernet") {
                 true => "put a header for the link on it: `PUSH ethernet (dst = ..., src = ...)`",
                 false => "POP what is in front of the IP packet",
-            });
-        self.lowering.report_once(diagnostic);
+            },
+        );
     }
 
     fn front(&self) -> Vec<ProtocolId> {
@@ -306,12 +308,13 @@ impl<'n> Body<'_, 'n> {
             let (a, b) = (self.name(front[a]), self.name(front[b]));
             let message =
                 format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(span, "the two cannot be told apart at run time")
-                .with_help(format!(
+            self.lowering.mismatch(
+                message,
+                (span, "the two cannot be told apart at run time"),
+                &format!(
                     "say it: `IF present({a}) THEN POP TO {a}; PUSH ...; ELSE POP TO {b}; PUSH ...; END IF;`"
-                ));
-            self.lowering.report_once(diagnostic);
+                ),
+            );
             return None;
         }
         Some(stacks)
@@ -349,10 +352,7 @@ impl<'n> Body<'_, 'n> {
                 ),
                 _ => self.help_carry(first.protocol),
             };
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(first.span, "what carries it?")
-                .with_help(help);
-            self.lowering.report_once(diagnostic);
+            self.lowering.mismatch(message, (first.span, "what carries it?"), &help);
             return None;
         };
         let header = protocols[usize::from(lower.0)].header_min as u16;
@@ -408,10 +408,11 @@ impl<'n> Body<'_, 'n> {
         }
         let name = self.lowering.protocol_names(&layer.protocols);
         let message = format!("what stands behind {name} is not the packet that a tunnel carries");
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "what is the frame to begin with?")
-            .with_help("say it: `POP TO ip`, or take off a header alone: `POP vlan`");
-        self.lowering.report_once(diagnostic);
+        self.lowering.mismatch(
+            message,
+            (span, "what is the frame to begin with?"),
+            "say it: `POP TO ip`, or take off a header alone: `POP vlan`",
+        );
         None
     }
 
@@ -437,12 +438,11 @@ impl<'n> Body<'_, 'n> {
         if found.is_none() {
             let name = self.lowering.protocol_names(&layer.protocols);
             let message = format!("{name} cannot be taken out alone");
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(span, "the header below it would not know what follows")
-                .with_help(
-                    "take off all in front of what stays, and put on what is missing: `POP TO ip; PUSH ...`",
-                );
-            self.lowering.report_once(diagnostic);
+            self.lowering.mismatch(
+                message,
+                (span, "the header below it would not know what follows"),
+                "take off all in front of what stays, and put on what is missing: `POP TO ip; PUSH ...`",
+            );
         }
         found
     }
@@ -495,10 +495,7 @@ impl<'n> Body<'_, 'n> {
                 )
             }
         };
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "cannot be put on")
-            .with_help(help);
-        self.lowering.report_once(diagnostic);
+        self.lowering.mismatch(message, (span, "cannot be put on"), &help);
     }
 }
 
@@ -558,8 +555,10 @@ fn follows(protocols: &[Protocol], own: ProtocolId) -> bool {
 }
 
 impl Lowering<'_> {
-    /// Reports what several paths through a handler may find, once.
-    pub(super) fn report_once(&mut self, diagnostic: Diagnostic) {
+    /// Reports a header change that does not fit the frame; once, although several paths may lead to it.
+    fn mismatch(&mut self, message: String, (span, label): (Span, &str), help: &str) {
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message);
+        let diagnostic = diagnostic.at(span, label).with_help(help);
         if !self.diagnostics.contains(&diagnostic) {
             self.diagnostics.push(diagnostic);
         }

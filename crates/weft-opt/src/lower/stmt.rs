@@ -53,7 +53,7 @@ impl<'n> Body<'_, 'n> {
                 self.update(found, set, returning, otherwise);
             }
             StmtKind::Delete { table, row, key, condition } => {
-                self.delete(*table, *row, key, condition.as_ref())
+                self.delete((*table, *row, key, condition.as_ref()))
             }
             StmtKind::Scan { table, row, rows_max, filter, body } => {
                 self.scan(*table, *row, *rows_max, filter.as_ref(), body);

@@ -8,7 +8,7 @@ use weft_core::table::Evict;
 use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
 use weft_lang::hir::{AssignTarget, Expr, ExprKind, Function, RowId, Stmt, TableRef};
 
-use super::body::{Body, BoundRow};
+use super::body::{Body, BoundRow, Path};
 use super::logic::Val;
 
 /// The row of a statement: the table, the row's name, the key, and a further condition.
@@ -149,24 +149,13 @@ impl<'n> Body<'_, 'n> {
     /// Lowers UPDATE of one row: changes it and stores RETURNING, or runs the statements of ELSE.
     pub(super) fn update(
         &mut self,
-        (table, row_id, key_parts, condition): RowTarget<'n>,
+        target: RowTarget<'n>,
         set: &'n [(usize, Expr)],
         returning: &'n [(usize, AssignTarget)],
         otherwise: &'n [Stmt],
     ) {
-        let (key, fault) = self.key(key_parts);
-        self.fail_if(fault);
-        let row = self.find(table, key_parts, key);
-        let there = self.b.is_row(row);
-        let no = self.b.block();
-        let before = self.path.clone();
-        self.go_on_if(there, no);
-        self.load(row_id, table, row, false);
-        if let Some(condition) = condition {
-            let holds = self.truth(condition);
-            self.go_on_if(holds, no);
-        }
-        self.check_scratch();
+        let (table, row_id, ..) = target;
+        let (row, no, before) = self.target_row(target);
         let changed = self.change(table, row, set);
         self.return_columns(row_id, &changed, returning);
         let go_on = self.b.block();
@@ -187,6 +176,25 @@ impl<'n> Body<'_, 'n> {
         if unchecked {
             self.b.set_scratch_used();
         }
+    }
+
+    /// Finds the row of a statement and reads its columns. Without a row, or with one that does not satisfy the
+    /// condition, control goes to the returned block, with the facts of the returned path.
+    fn target_row(&mut self, (table, row_id, key_parts, condition): RowTarget<'n>) -> (Value, BlockId, Path) {
+        let (key, fault) = self.key(key_parts);
+        self.fail_if(fault);
+        let row = self.find(table, key_parts, key);
+        let there = self.b.is_row(row);
+        let no = self.b.block();
+        let before = self.path.clone();
+        self.go_on_if(there, no);
+        self.load(row_id, table, row, false);
+        if let Some(condition) = condition {
+            let holds = self.truth(condition);
+            self.go_on_if(holds, no);
+        }
+        self.check_scratch();
+        (row, no, before)
     }
 
     /// The current values of RETURNING's locals.
@@ -325,26 +333,9 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Lowers DELETE of one row by key, if it satisfies the condition.
-    pub(super) fn delete(
-        &mut self,
-        table: TableRef,
-        row_id: RowId,
-        key_parts: &'n [Expr],
-        condition: Option<&'n Expr>,
-    ) {
-        let (id, _) = self.table(table);
-        let (key, fault) = self.key(key_parts);
-        self.fail_if(fault);
-        let row = self.find(table, key_parts, key);
-        let there = self.b.is_row(row);
-        let go_on = self.b.block();
-        self.go_on_if(there, go_on);
-        self.load(row_id, table, row, false);
-        if let Some(condition) = condition {
-            let holds = self.truth(condition);
-            self.go_on_if(holds, go_on);
-        }
-        self.check_scratch();
+    pub(super) fn delete(&mut self, target: RowTarget<'n>) {
+        let (id, _) = self.table(target.0);
+        let (row, go_on, _) = self.target_row(target);
         self.b.act(Op::Remove(id, row, Journal::Yes));
         self.b.jump(go_on, Vec::new());
         self.b.switch(go_on);

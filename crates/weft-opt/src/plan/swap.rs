@@ -187,7 +187,7 @@ impl<'e> ClashFinder<'e> {
         self.clashes.push(Clash { rule: clause.rule(), clause, until, side, why, first, second });
     }
 
-    /// As [`ClashFinder::clash`], with the lines of party `who` first.
+    /// As [`ClashFinder::clash`], with the lines of party `who` first. Nothing clashes without lines of both.
     fn clash_of(
         &mut self,
         (clause, until, side): (Clause, Level, Side),
@@ -196,6 +196,9 @@ impl<'e> ClashFinder<'e> {
         lines: [SourceLines; 2],
     ) {
         let [own, others] = lines;
+        if own.is_empty() || others.is_empty() {
+            return;
+        }
         let (first, second) = if who == 0 { (own, others) } else { (others, own) };
         self.clash(clause, until, side, why, first, second);
     }
@@ -314,11 +317,9 @@ impl<'e> ClashFinder<'e> {
             let same =
                 set.iter().filter(|(name, _)| left.contains_key(name)).flat_map(|(_, l)| l.iter().copied());
             let others: SourceLines = given.chain(same).collect();
-            if !own.is_empty() && !others.is_empty() {
-                let (name, other) = (self.name(who), self.name(1 - who));
-                let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
-                self.clash_of((Clause::Answers, Level::Relaxed, side), who, why, [own, others]);
-            }
+            let (name, other) = (self.name(who), self.name(1 - who));
+            let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
+            self.clash_of((Clause::Answers, Level::Relaxed, side), who, why, [own, others]);
         }
     }
 
@@ -336,10 +337,8 @@ impl<'e> ClashFinder<'e> {
         why: &str,
         of: fn(&Effects) -> &SourceLines,
     ) {
-        let [first, second] = [0, 1].map(|who| self.parties[who].lines_of(side, of));
-        if !first.is_empty() && !second.is_empty() {
-            self.clash(clause, until, side, why.to_owned(), first, second);
-        }
+        let lines = [0, 1].map(|who| self.parties[who].lines_of(side, of));
+        self.clash_of((clause, until, side), 0, why.to_owned(), lines);
     }
 
     // ---- rule 2 ----
@@ -497,11 +496,9 @@ impl<'e> ClashFinder<'e> {
     fn delays(&mut self, side: Side, who: usize) {
         let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
         let delays = self.parties[1 - who].lines_of(side, |effects| &effects.delays);
-        if !delays.is_empty() {
-            let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
-            let until = until.min(Level::Stochastic);
-            self.clash_of((Clause::Delays, until, side), who, why, [ends, delays]);
-        }
+        let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
+        let until = until.min(Level::Stochastic);
+        self.clash_of((Clause::Delays, until, side), who, why, [ends, delays]);
     }
 
     // ---- rule 4 ----
@@ -580,10 +577,8 @@ impl<'e> ClashFinder<'e> {
     fn copies(&mut self, side: Side, who: usize) {
         let mirrors = self.parties[who].lines_of(side, |effects| &effects.mirrors);
         let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
-        if !mirrors.is_empty() && !writes.is_empty() {
-            let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
-            self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
-        }
+        let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
+        self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
     }
 
     /// Reports sinks of both parties that write to the same log.
@@ -609,11 +604,8 @@ impl<'e> ClashFinder<'e> {
         for who in [0, 1] {
             let named = self.parties[who].lines_of(side, |effects| &effects.redirects);
             let asked = self.parties[1 - who].lines_of(side, |effects| &effects.egress);
-            if !named.is_empty() && !asked.is_empty() {
-                let why =
-                    format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
-                self.clash_of((Clause::Targets, Level::Relaxed, side), who, why, [named, asked]);
-            }
+            let why = format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
+            self.clash_of((Clause::Targets, Level::Relaxed, side), who, why, [named, asked]);
         }
     }
 
