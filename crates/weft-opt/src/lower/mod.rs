@@ -2,10 +2,11 @@
 //!
 //! - functions, and the boolean algebra of NULL and errors (`build`, `logic`);
 //! - expressions (`expr`, `arith`, `convert`), table reads (`rows`), statements (`stmt`, `tables`, `verdict`);
-//! - one handler with its error path (`body`);
-//! - the parser of frames, for a chain on ports (`wire`);
+//! - one handler with its error path (`handler`), and the environment of its expressions (`body`);
+//! - the parser of frames, for a chain on ports (`wire`), and the programs beside such a chain (`frames`);
 //! - queues, which have an IR of their own (`queue`);
-//! - this module assembles the chain: inputs, tables, variables, sinks, the call's row.
+//! - the chain's tables, variables, sinks and call's row (`declare`);
+//! - this module assembles the chain.
 //!
 //! Errors: an expression carries its error as a flag and a code. The statement that uses it tests the flag first, and
 //! jumps to the element's error path: the head of `ON ERROR`, or [`Terminator::Fail`](weft_ir::ir::Terminator::Fail).
@@ -19,6 +20,7 @@ mod convert;
 mod declare;
 mod expr;
 mod frames;
+mod handler;
 mod list;
 mod locks;
 mod logic;
@@ -46,9 +48,9 @@ use weft_lang::hir::{self, HandlerKind, Network, TableRef};
 use weft_lang::source::{SourceMap, Span};
 
 use crate::cost::handler_ops;
-use body::Body;
 use branch::{StageRoute, Steering};
 pub use frames::{LoweredHeaders, lower_for_cut_frames, lower_group, lower_headers, lower_when};
+use handler::Statements;
 use locks::{Lock, lowered_handlers};
 use names::Stage;
 use oneof::Displaced;
@@ -164,7 +166,7 @@ pub fn lower_condition(
     let mut lowering = Lowering::new(network, *options, None, &name);
     let (element, instance) = pseudo_element(&name, route);
     let scope = Scope::of(&element, &instance);
-    let open = body::condition(&mut lowering, &scope, route);
+    let open = handler::condition(&mut lowering, &scope, route);
     let open = lowering.cleaned(open, route.span);
     let handlers = Handlers { open: Some(open), ..Handlers::default() };
     let element = Element { name: name.clone(), element: name, handlers, mandatory: true, fail_open: false };
@@ -374,7 +376,7 @@ impl<'n> Lowering<'n> {
         handler: Option<&'n hir::Handler>,
         lock: &Lock,
     ) -> Function {
-        let made = Body::lower(self, scope, kind, handler, lock);
+        let made = Statements::lower(self, scope, kind, handler, lock);
         self.cleaned(made, handler.map_or(scope.instance.span, |handler| handler.span))
     }
 
