@@ -78,8 +78,8 @@ pub struct Block {
     pub scan_rows_max: Option<u64>,
 }
 
-// Compilers walk the instructions of a function many times; two fit a cache line.
-const _: () = assert!(size_of::<Inst>() <= 64 && size_of::<Value>() == 4, "instructions are small");
+// Passes and back ends walk the instructions of a function many times.
+const _: () = assert!(size_of::<Inst>() <= 64 && size_of::<Value>() == 4, "an instruction fits a cache line");
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq)]

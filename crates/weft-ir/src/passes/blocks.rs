@@ -132,8 +132,11 @@ fn merge_single_successors(function: &mut Function) -> bool {
 /// Replaces each operand that is a key of `renamed` by the value that it maps to, repeatedly.
 pub(super) fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
     let mut last = |value: &mut Value| {
+        let mut n_steps = 0;
         while let Some(next) = renamed.get(value) {
             *value = *next;
+            n_steps += 1;
+            assert!(n_steps <= renamed.len(), "names lead to a value that stays");
         }
     };
     for block in &mut function.blocks {

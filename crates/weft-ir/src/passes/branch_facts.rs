@@ -12,9 +12,6 @@ use super::blocks::{remove_unreachable, rename};
 /// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
 
-// Deciding a flag halves the steps for each operand, so it ends.
-const _: () = assert!(STEPS_MAX.is_power_of_two(), "steps halve evenly");
-
 /// Replaces selects and branches on flags with known values by the chosen value or a jump.
 pub fn fold(function: &mut Function) {
     let known = FlagFacts::of(function);

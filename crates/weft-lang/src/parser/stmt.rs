@@ -49,7 +49,7 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     },
     Row {
         keyword: "MIRROR",
-        read: |p| Ok(StmtKind::Mirror { to: p.to_expr()? }),
+        read: |p| Ok(StmtKind::Mirror { to: p.expr_after_to()? }),
         form: "MIRROR TO cluster;",
     },
     Row { keyword: "MARK", read: |p| p.mark_message(), form: "MARK (class = e, remaining = e, slack = e);" },
@@ -62,10 +62,10 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
         form: "PUSH ethernet (dst = e), vlan (id = e);",
     },
     Row { keyword: "POP", read: |p| p.pop(), form: "POP TO inner.ip;" },
-    Row { keyword: "CUT", read: |p| Ok(StmtKind::Cut { bytes: p.to_expr()? }), form: "CUT TO 128;" },
+    Row { keyword: "CUT", read: |p| Ok(StmtKind::Cut { bytes: p.expr_after_to()? }), form: "CUT TO 128;" },
     Row {
         keyword: "FRAGMENT",
-        read: |p| Ok(StmtKind::Fragment { bytes: p.to_expr()? }),
+        read: |p| Ok(StmtKind::Fragment { bytes: p.expr_after_to()? }),
         form: "FRAGMENT TO 1500;",
     },
 ];
@@ -77,7 +77,7 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "REPLY", read: |p| p.reply(), form: "REPLY (column = e, ...);" },
     Row {
         keyword: "REDIRECT",
-        read: |p| Ok(VerdictKind::Redirect { to: p.to_expr()? }),
+        read: |p| Ok(VerdictKind::Redirect { to: p.expr_after_to()? }),
         form: "REDIRECT TO e;",
     },
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
@@ -708,8 +708,8 @@ impl Parser<'_> {
         Ok(StmtKind::Add { target, amount })
     }
 
-    /// Parses `TO e`.
-    fn to_expr(&mut self) -> Parsed<Expr> {
+    /// Parses `TO e`; returns the expression.
+    fn expr_after_to(&mut self) -> Parsed<Expr> {
         self.keyword("TO")?;
         self.expr()
     }
