@@ -179,11 +179,11 @@ fields_without_values!(
 );
 
 impl Field for Value {
-    fn each(&self, visit: &mut impl FnMut(Value)) {
+    fn each(&self, visit: &mut impl FnMut(Self)) {
         visit(*self);
     }
 
-    fn each_mut(&mut self, visit: &mut impl FnMut(&mut Value)) {
+    fn each_mut(&mut self, visit: &mut impl FnMut(&mut Self)) {
         visit(self);
     }
 }

@@ -8,7 +8,7 @@
 use super::Lowering;
 use super::handler::Statements;
 use weft_core::types::Type;
-use weft_ir::ir::{CallId, IntCmp, Journal, Op, Terminator, Ty};
+use weft_ir::ir::{CallId, IntCmp, Journal, Op, Ty};
 use weft_ir::program::CallCell;
 use weft_lang::hir;
 
@@ -89,11 +89,7 @@ impl Statements<'_, '_> {
                 let route = self.body.b.get(Op::CallGet(edges.cell), Ty::Int);
                 let own = self.body.b.int(own);
                 let is_here = self.body.b.int_compare(IntCmp::Eq, route, own);
-                let [here, other] = [(); 2].map(|()| self.body.b.block());
-                self.body.b.branch(is_here, here, other);
-                self.body.b.switch(other);
-                self.body.b.end(Terminator::Skip);
-                self.body.b.switch(here);
+                self.skip_unless(is_here);
             }
         }
     }

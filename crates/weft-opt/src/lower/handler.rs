@@ -115,8 +115,13 @@ impl<'b, 'n> Statements<'b, 'n> {
         let program = &mut self.body.lowering.program;
         let input = places::input(program, Direction::Request, place, Type::Bool, true, false);
         let is_there = self.body.b.get(Op::InputPresent(input), Ty::Bool);
+        self.skip_unless(is_there);
+    }
+
+    /// Lets frames for which a flag is false pass, uncounted.
+    pub(super) fn skip_unless(&mut self, flag: Value) {
         let [own, other] = [(); 2].map(|()| self.body.b.block());
-        self.body.b.branch(is_there, own, other);
+        self.body.b.branch(flag, own, other);
         self.body.b.switch(other);
         self.body.b.end(Terminator::Skip);
         self.body.b.switch(own);
@@ -258,14 +263,10 @@ impl<'b, 'n> Statements<'b, 'n> {
         self.fail_if(fault);
         let (table, _) = self.body.table(join.table);
         let decl = MatchDecl { table, spec: spec.clone() };
-        let matches = &mut self.body.lowering.program.matches;
-        let known = matches.iter().position(|known| *known == decl).unwrap_or_else(|| {
-            matches.push(decl);
-            matches.len() - 1
-        });
+        let id = MatchId(places::index_of(&mut self.body.lowering.program.matches, decl));
         let parts = keys.iter().zip(&spec.parts);
         let keys = parts.map(|(key, part)| (key.value, key.null.filter(|_| part.nullable))).collect();
-        self.body.b.get(Op::Match(table, MatchId(known as u16), keys), Ty::Row)
+        self.body.b.get(Op::Match(table, id, keys), Ty::Row)
     }
 
     /// Lowers a LEFT JOIN. Without a row, or with one that fails the condition, the columns are NULL.

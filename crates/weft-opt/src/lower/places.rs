@@ -35,21 +35,21 @@ pub(super) fn input(
 
 /// The name of a header or trailer of an ABORT's answer.
 pub(super) fn answer(program: &mut ChainProgram, name: &str) -> NameId {
-    index_of(&mut program.answers, AnswerName { name: name.to_owned() })
+    NameId(index_of(&mut program.answers, AnswerName { name: name.to_owned() }))
 }
 
 /// The field of a REPLY's message.
 pub(super) fn reply(program: &mut ChainProgram, path: &[String], ty: Type) -> NameId {
-    index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty })
+    NameId(index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty }))
 }
 
 /// Returns the index of an item in the list, and appends it if it is new.
-fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
+pub(super) fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> u16 {
     let index = list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
         list.len() - 1
     });
-    NameId(index as u16)
+    index as u16
 }
 
 /// Returns the input location of a column.

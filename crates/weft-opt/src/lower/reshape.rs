@@ -202,12 +202,8 @@ impl<'n> Statements<'_, 'n> {
 
     /// Emits a header change. Equal changes share one declaration.
     fn reshape(&mut self, decl: HeaderChangeDecl, values: Vec<Value>) {
-        let all = &mut self.body.lowering.program.header_changes;
-        let at = all.iter().position(|known| *known == decl).unwrap_or_else(|| {
-            all.push(decl);
-            all.len() - 1
-        });
-        self.body.b.act(Op::ChangeHeaders(HeaderChangeId(at as u16), values));
+        let at = places::index_of(&mut self.body.lowering.program.header_changes, decl);
+        self.body.b.act(Op::ChangeHeaders(HeaderChangeId(at), values));
     }
 
     // ---- values ----
