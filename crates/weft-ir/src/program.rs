@@ -97,7 +97,7 @@ pub struct Carried {
     pub inherited: InputSet,
 }
 
-// An outcome names an element by 16 bits, and uses the number of elements for "none". A set of inputs has a bit for each.
+// An outcome names an element by 16 bits, and uses the number of elements for "none".
 const _: () = assert!(ELEMENTS_MAX < u16::MAX as usize, "an element has a 16-bit index");
 const _: () = assert!(INPUTS_MAX <= 8 * size_of::<InputSet>(), "a set holds all inputs");
 

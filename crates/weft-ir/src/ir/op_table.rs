@@ -123,7 +123,9 @@ pub(crate) trait Named: Copy + PartialEq + 'static {
 /// Names the values of types.
 macro_rules! named {
     ($($of:ident: $($name:literal $value:ident),+;)*) => {
-        $(impl crate::ir::Named for $of { const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),+]; })*
+        $(impl crate::ir::Named for $of {
+            const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),+];
+        })*
     };
 }
 
