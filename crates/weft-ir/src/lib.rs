@@ -1,5 +1,6 @@
 //! Weft's intermediate representation, its semantics, and the interface of the back ends that run it.
 //!
+//! * [`graph`]: the graph of a function's blocks.
 //! * [`ir`]: typed SSA functions, one for each handler of each element instance.
 //! * [`passes`]: optimizations of functions.
 //! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and their shared state.
@@ -14,6 +15,7 @@
 pub mod backend;
 pub mod batch;
 pub mod generate;
+pub mod graph;
 pub mod interp;
 pub mod ir;
 pub mod passes;

@@ -59,6 +59,7 @@ impl Backend for Interp {
         if state.natives.len() < chain.natives.len() {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
+        assert_eq!(columns.len(), chain.tables.len(), "each table has its columns");
         Ok(Box::new(Interpreted { chain: chain.clone(), event, columns }))
     }
 }
@@ -180,6 +181,8 @@ impl Interpreted {
     /// is Some.
     fn pass(&self, cx: &mut Cx<'_>, opened: usize, recorded: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
+        assert!(cx.counters.len() >= chain.elements.len(), "each element has its counters");
+        assert!(cx.call.len() >= chain.call_words(), "the call's row has all cells");
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
         let mut stamp = cx.trace.map(|clock| clock());
@@ -211,6 +214,7 @@ fn record_end(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bo
     let (verdict, text, line) = match end {
         End::Forward => return true,
         End::Skip => {
+            assert!(counters.seen >= u64::from(part.counts), "the tuple was counted");
             counters.seen -= u64::from(part.counts);
             return true;
         }
@@ -335,12 +339,14 @@ impl<'r, 'c> Handling<'r, 'c> {
 
     /// Runs the handler; returns how it ended. Rolls back if it failed, and releases its locks.
     fn run(mut self) -> End {
+        assert!(self.held.iter().all(Option::is_none), "a handler begins without locks");
         let end = self.blocks();
         if matches!(end, End::Fail { .. }) {
             self.roll_back();
         }
         self.cx.out.journal.clear();
         self.release();
+        assert!(self.cx.out.scratch.len() <= self.cx.out.scratch_max, "the scratch keeps its limit");
         end
     }
 
@@ -383,6 +389,11 @@ impl<'r, 'c> Handling<'r, 'c> {
                 *visits = if backs.contains(&(at, jump.block)) { *visits + 1 } else { 0 };
                 assert!(*visits <= max + 1, "a scan of {} goes on beyond {max} rows", function.name);
             }
+            assert_eq!(
+                jump.args.len(),
+                next.params.len(),
+                "the verifier requires an argument for each parameter"
+            );
             let args: Vec<Val> = jump.args.iter().map(|&arg| self.get(arg).clone()).collect();
             for (&param, arg) in next.params.iter().zip(args) {
                 self.values[param.0 as usize] = Some(arg);
@@ -802,6 +813,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             }
             other => words.push(other.word()),
         }
+        assert!(words.len() <= cell_words(cell.ty), "a value stays in its cell");
         for (index, word) in (cell.word as usize..).zip(words) {
             let old = core::mem::replace(&mut self.cx.call[index], word);
             if journal == Journal::Yes {

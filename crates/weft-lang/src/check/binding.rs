@@ -11,7 +11,7 @@ use weft_core::schema::{Field, FieldKind, Presence};
 use weft_core::{Status, Type, Value};
 
 use super::Cx;
-use super::chain::{self, Edge};
+use super::chain::edge::{self, Edge};
 use super::element::Checked;
 use super::expr::{constant, wrap_operand};
 use super::scope::{Scope, View, leaf};
@@ -111,7 +111,7 @@ impl<'c> Scope<'_, 'c> {
             return Some(name.map(|name| leaf(ExprKind::Header(name), Type::Text(None), true, path.span)));
         }
         if let [name] = path.segments.as_slice()
-            && !chain::in_all_messages(self.cx, bound.edge, bound.column.direction, &name.name)
+            && !edge::in_all_messages(self.cx, bound.edge, bound.column.direction, &name.name)
         {
             if let Some(found) = self.read_meta(name) {
                 return Some(Some(found));
@@ -394,7 +394,7 @@ impl<'c> Scope<'_, 'c> {
         for (depth, name) in names.iter().enumerate() {
             let Some(field) = schema.messages[at].field(name) else {
                 let method = &bound.edge.methods[method];
-                chain::no_such_field(self.cx, method, at, name, bound.column, span, depth);
+                edge::no_such_field(self.cx, method, at, name, bound.column, span, depth);
                 return None;
             };
             if depth + 1 == names.len() {

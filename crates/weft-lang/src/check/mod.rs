@@ -397,7 +397,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             Item::Chain(item) => {
                 let chain = chain::chain(cx, &network, (&mut elements, &filters), item);
                 if let Some(chain) = &chain {
-                    chain::check_mandatory(cx, &elements, chain);
+                    chain::whole::check_mandatory(cx, &elements, chain);
                 }
                 misses_chain |= chain.is_none();
                 network.chains.extend(chain);
@@ -407,8 +407,8 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
         }
     }
     network::check_routes(cx, &network.routes, &routes);
-    chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
-    chain::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
+    chain::whole::check_overlaps(cx, &network.chains, &network.routes, &chains);
+    chain::whole::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
     // For a chain with an error, checking its rows would only report that the chain is unknown.
     cx.has_gaps |= misses_chain;
     let mut fills = fill::Fills::default();

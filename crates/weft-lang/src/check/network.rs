@@ -146,7 +146,7 @@ pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
 fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
     let is_file = match port.kind {
         PortKind::Memory => return None,
-        PortKind::Pcap if !super::chain::writes_capture(port) => return None,
+        PortKind::Pcap if !writes_capture(port) => return None,
         kind => kind == PortKind::Pcap,
     };
     let namespace = port.options.iter().find(|option| option.name == "namespace");
@@ -195,7 +195,7 @@ fn is_flow(by: &ast::Expr) -> bool {
 
 /// Checks `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
-    let element = super::chain::standalone_frame_element(cx, name, by.span, |scope| {
+    let element = super::chain::standalone::standalone_frame_element(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {
@@ -248,7 +248,7 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
         cx.report(diagnostic);
     }
     for ((port, _), (name, _)) in members.iter().zip(&ast.members) {
-        let reads = ports[*port].kind == PortKind::Pcap && !super::chain::writes_capture(&ports[*port]);
+        let reads = ports[*port].kind == PortKind::Pcap && !writes_capture(&ports[*port]);
         let is_tun = |port: usize| ports[port].kind == PortKind::Tun;
         let (message, label, help) = match () {
             () if reads => {
@@ -711,6 +711,11 @@ fn equalities<'e>(expr: &'e Expr, found: &mut Vec<(&'e ExprKind, &'e Value)>) {
         },
         _ => {}
     }
+}
+
+/// Whether a port is a capture file that is open for writing.
+pub(super) fn writes_capture(port: &Port) -> bool {
+    port.options.iter().any(|option| option.name == "write" && option.value == Value::Bool(true))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use weft_io::file;
+use weft_lang::ast::Kind as ItemKind;
 use weft_lang::diagnostic::{Diagnostic, Severity, code};
 use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
 use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
@@ -169,8 +170,8 @@ fn costs(root: &Root, symbol: SymbolId) -> String {
     let (analysis, index) = (&root.program.analysis, &root.program.index);
     let symbol = index.symbol(symbol);
     let element = match symbol.kind {
-        SymbolKind::Element => Some(symbol.whole),
-        SymbolKind::Table => symbol.owner.map(|owner| index.symbol(owner).whole),
+        SymbolKind::Item(ItemKind::Element) => Some(symbol.whole),
+        SymbolKind::Item(ItemKind::Table) => symbol.owner.map(|owner| index.symbol(owner).whole),
         SymbolKind::Instance => symbol.of.map(|element| index.symbol(element).whole),
         _ => None,
     };
@@ -358,14 +359,12 @@ fn members(cursor: &Cursor<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> 
 const fn symbol_kind(kind: SymbolKind) -> Kind {
     use SymbolKind as K;
     match kind {
-        K::Type | K::Protocol => Kind::STRUCT,
-        K::Table | K::Sink | K::Sketch => Kind::ARRAY,
-        K::Element | K::Filter => Kind::CLASS,
-        K::Function => Kind::FUNCTION,
-        K::Chain => Kind::MODULE,
-        K::Listener | K::Cluster | K::Route | K::Port | K::Group | K::Queue | K::Link | K::Edge => {
-            Kind::INTERFACE
-        }
+        K::Item(ItemKind::Type | ItemKind::Protocol) => Kind::STRUCT,
+        K::Item(ItemKind::Table) | K::Sink | K::Sketch => Kind::ARRAY,
+        K::Item(ItemKind::Element | ItemKind::Filter) => Kind::CLASS,
+        K::Item(ItemKind::Function) => Kind::FUNCTION,
+        K::Item(ItemKind::Chain) => Kind::MODULE,
+        K::Item(_) | K::Edge => Kind::INTERFACE,
         K::Instance => Kind::OBJECT,
         K::Handler => Kind::METHOD,
         K::Signal => Kind::EVENT,
