@@ -16,8 +16,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
-use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
-use weft_ir::queue::layout::Fetch;
+use weft_ir::queue::direct::{self, Direct, Fetch, PacketWords, RecordWords};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
     EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,

@@ -1,12 +1,12 @@
 //! One level of the tree of a queue: its nodes and partitions, and the orders of the partitions.
 
+pub(super) use super::layout::kept;
+use super::layout::{NO_PACKETS, SEEN_IN_HEAD};
 use super::order::Orders;
 use super::ranked::Ranked;
 use super::records::{Head, Record, Records};
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
-pub(super) use weft_ir::queue::layout::kept;
-use weft_ir::queue::layout::{NO_PACKETS, SEEN_IN_HEAD};
 use weft_ir::queue::{
     Handler, Overflow, PacketOrder, Partitions, QueueProgram, VarDecl, Verdict, Victim, word,
 };

@@ -13,6 +13,11 @@ pub type RecordWords = [u64; word::PARTITION_VARS as usize + VARS_MAX];
 /// The maximum number of words of a packet.
 pub type PacketWords = [u64; word::FIELDS as usize + Field::ALL.len() + HEADERS_MAX + PartitionsBy::MAX];
 
+/// A cache line of a queue's records.
+pub type CacheLine = [u64; 8];
+/// Prefetches the line with this index, if it exists. It changes nothing.
+pub type Fetch = fn(&[CacheLine], usize);
+
 /// The code of a handler, on the words of node, partition, packet and event. It returns the same as
 /// [`super::QueueCode::run`].
 pub type Entry = extern "C" fn(&mut RecordWords, &mut RecordWords, &mut PacketWords, &mut EventWords) -> u64;

@@ -16,7 +16,6 @@
 pub mod direct;
 mod effects;
 pub mod generate;
-pub mod layout;
 mod print;
 pub mod run;
 pub mod verify;
@@ -683,6 +682,18 @@ fn longest(steps: &[Step]) -> u32 {
     steps.iter().map(of).sum()
 }
 
+impl Level {
+    /// The words of a node for handlers.
+    pub fn node_words(&self) -> usize {
+        usize::from(word::NODE_VARS) + self.vars.len()
+    }
+
+    /// The words of a partition for handlers.
+    pub fn partition_words(&self) -> usize {
+        usize::from(word::PARTITION_VARS) + self.partition_vars.len()
+    }
+}
+
 impl QueueProgram {
     /// The words of a packet; the last one belongs to the queue.
     pub fn packet_words(&self) -> usize {
@@ -770,7 +781,7 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     }
 
     /// The function that prefetches a cache line, if the back end has one.
-    fn fetch(&self) -> Option<layout::Fetch> {
+    fn fetch(&self) -> Option<direct::Fetch> {
         None
     }
 }
@@ -800,7 +811,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
         (**self).direct(level, moment)
     }
 
-    fn fetch(&self) -> Option<layout::Fetch> {
+    fn fetch(&self) -> Option<direct::Fetch> {
         (**self).fetch()
     }
 }
@@ -814,7 +825,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
         (**self).direct(level, moment)
     }
 
-    fn fetch(&self) -> Option<layout::Fetch> {
+    fn fetch(&self) -> Option<direct::Fetch> {
         (**self).fetch()
     }
 }
