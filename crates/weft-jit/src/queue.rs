@@ -3,7 +3,7 @@
 //! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. So its
 //! code is simple: on each path a word is loaded at most once, and stored where the program stores it.
 
-use crate::arithmetic::{Arithmetic, float_cc, int_cc};
+use crate::arithmetic::Arithmetic;
 use crate::memory::Code;
 use crate::{Jit, WORKSPACE};
 use core::fmt;
@@ -36,8 +36,7 @@ impl Jit {
         let mut made = Vec::new();
         for (level, decl) in program.levels.iter().enumerate() {
             for (moment, handler) in decl.handlers.iter() {
-                let at =
-                    self.append(&mut machine_code, |builder, target| translate(handler, builder, target))?;
+                let at = self.append(&mut machine_code, handler)?;
                 made.push((level, moment, WordCounts::of(handler), at));
             }
         }
@@ -58,18 +57,11 @@ impl Jit {
         Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
     }
 
-    /// Compiles a function and appends its code to that of the others; returns its offset.
-    fn append(
-        &self,
-        machine_code: &mut Vec<u8>,
-        translate: impl FnOnce(FunctionBuilder<'_>, TargetFrontendConfig),
-    ) -> Result<usize, Unsupported> {
+    /// Compiles a handler and appends its code to that of the others; returns its offset.
+    fn append(&self, machine_code: &mut Vec<u8>, handler: &Handler) -> Result<usize, Unsupported> {
         let target = self.isa.frontend_config();
         WORKSPACE.with_borrow_mut(|workspace| {
-            let (made, ()) = workspace.compile(&self.isa, |builder| {
-                translate(builder, target);
-                Ok(())
-            })?;
+            let (made, ()) = workspace.compile(&self.isa, |builder| translate(handler, builder, target))?;
             if made.align > CODE_ALIGN {
                 let reason = "a handler needs constants that are aligned in an unusual way".into();
                 return Err(Unsupported { reason, line: 0 });
@@ -219,7 +211,7 @@ impl WordCounts {
     fn add(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
-                Step::Let(_, Op::Load(slot)) | Step::Store(slot, _) => {
+                Step::Load(_, slot) | Step::Store(slot, _) => {
                     let needed = match slot.scope {
                         Scope::Node => &mut self.node,
                         Scope::Partition => &mut self.partition,
@@ -271,7 +263,11 @@ fn misfit(whose: &str) -> ! {
 }
 
 /// Translates a handler that the verifier accepted into `builder`'s function, an [`Entry`].
-fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: TargetFrontendConfig) {
+fn translate(
+    handler: &Handler,
+    mut builder: FunctionBuilder<'_>,
+    target: TargetFrontendConfig,
+) -> Result<(), Unsupported> {
     let signature = &mut builder.func.signature;
     signature.call_conv = target.default_call_conv;
     signature.params.extend([AbiParam::new(I64); 4]);
@@ -281,8 +277,9 @@ fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: Target
     builder.switch_to_block(entry);
     builder.seal_block(entry);
     let bases = builder.block_params(entry).try_into().expect("four parameters were declared");
-    Translator::new(handler, &mut builder, bases).all();
+    Translator::new(handler, &mut builder, bases).all()?;
     builder.finalize(target);
+    Ok(())
 }
 
 /// Words are 8 bytes, aligned and in bounds.
@@ -309,56 +306,61 @@ impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
     fn word(&mut self, n: i64) -> clif::Value {
         self.builder.ins().iconst(I64, n)
     }
+
+    fn operand(&mut self, value: Value) -> Result<clif::Value, Unsupported> {
+        let undefined = || Unsupported { reason: format!("v{} is not defined here", value.0), line: 0 };
+        self.values[value.0 as usize].ok_or_else(undefined)
+    }
 }
 
 impl<'t, 'f> Translator<'t, 'f> {
-    /// Makes a translator of a handler; `bases` are the addresses of the words of each scope, and `ends` says how to
-    /// return a verdict.
+    /// Makes a translator of a handler; `bases` are the addresses of the words of each scope.
     fn new(handler: &'t Handler, builder: &'t mut FunctionBuilder<'f>, bases: [clif::Value; 4]) -> Self {
         let values = vec![None; handler.types.len()];
         Self { handler, builder, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
     }
 
     /// Translates the whole handler. A path without a verdict passes.
-    fn all(mut self) {
+    fn all(mut self) -> Result<(), Unsupported> {
         let handler = self.handler;
-        if !self.block(&handler.body) {
+        if !self.block(&handler.body)? {
             self.end(Verdict::Pass, 0);
         }
+        Ok(())
     }
 
     /// Translates a block; returns whether all its paths end.
-    fn block(&mut self, steps: &[Step]) -> bool {
+    fn block(&mut self, steps: &[Step]) -> Result<bool, Unsupported> {
         for step in steps {
             match step {
-                Step::Let(value, op) => {
-                    let made = self.op(op, self.handler.types[usize::from(value.0)]);
-                    self.values[usize::from(value.0)] = Some(made);
+                Step::Let(value, op) => self.values[value.0 as usize] = Some(self.op(op)?),
+                Step::Load(value, slot) => {
+                    self.values[value.0 as usize] = Some(self.load(*slot, self.ty(*value)));
                 }
-                Step::Store(slot, value) => self.store(*slot, *value),
+                Step::Store(slot, value) => self.store(*slot, *value)?,
                 Step::If { by, then, otherwise } => {
-                    if self.branch(*by, then, otherwise) {
-                        return true;
+                    if self.branch(*by, then, otherwise)? {
+                        return Ok(true);
                     }
                 }
                 Step::End(verdict, line) => {
                     self.end(*verdict, *line);
-                    return true;
+                    return Ok(true);
                 }
                 Step::Give(value) => {
-                    let value = self.get(*value);
+                    let value = self.operand(*value)?;
                     self.builder.ins().return_(&[value]);
-                    return true;
+                    return Ok(true);
                 }
             }
         }
-        false
+        Ok(false)
     }
 
     /// Translates a branch; returns whether both sides end.
-    fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> bool {
+    fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> Result<bool, Unsupported> {
         let [yes, no, behind] = [(); 3].map(|()| self.builder.create_block());
-        let by = self.get(by);
+        let by = self.operand(by)?;
         let (by, is_not) = self.without_not(by);
         let [first, second] = if is_not { [no, yes] } else { [yes, no] };
         self.builder.ins().brif(by, first, &[], second, &[]);
@@ -368,7 +370,7 @@ impl<'t, 'f> Translator<'t, 'f> {
             self.builder.switch_to_block(at);
             self.builder.seal_block(at);
             self.known.clone_from(&known_before);
-            if self.block(steps) {
+            if self.block(steps)? {
                 continue;
             }
             self.builder.ins().jump(behind, &[]);
@@ -377,80 +379,36 @@ impl<'t, 'f> Translator<'t, 'f> {
                 None => self.known.clone(),
             });
         }
-        let Some(known) = known_behind else { return true };
+        let Some(known) = known_behind else { return Ok(true) };
         self.known = known;
         self.builder.switch_to_block(behind);
         self.builder.seal_block(behind);
-        false
+        Ok(false)
     }
 
-    /// Emits the end of the handler: a return of the verdict's word, or a jump to the verdict's block.
+    /// Emits the end of the handler: a return of the verdict's word.
     fn end(&mut self, verdict: Verdict, line: u32) {
         let word = self.word(verdict.word(line) as i64);
         self.builder.ins().return_(&[word]);
     }
 
     /// Emits an operation. Truth values are bytes of 0 or 1.
-    fn op(&mut self, op: &Op, ty: Ty) -> clif::Value {
-        match *op {
-            Op::Int(n) => self.word(n),
-            Op::Float(x) => self.builder.ins().f64const(x),
-            Op::Bool(b) => self.builder.ins().iconst(I8, i64::from(b)),
-            Op::Load(slot) => self.load(slot, ty),
-            Op::IntBinary(op, a, b) => self.int_binary(op, self.get(a), self.get(b)),
-            Op::IntCompare(cmp, a, b) => {
-                let (a, b) = (self.get(a), self.get(b));
-                self.builder.ins().icmp(int_cc(cmp), a, b)
-            }
-            Op::FloatBinary(op, a, b) => self.float_binary(op, self.get(a), self.get(b)),
-            Op::FloatUnary(op, a) => self.float_unary(op, self.get(a)),
-            Op::FloatCompare(cmp, a, b) => {
-                let (a, b) = (self.get(a), self.get(b));
-                self.builder.ins().fcmp(float_cc(cmp), a, b)
-            }
-            Op::IntToFloat(a) => {
-                let a = self.get(a);
-                self.builder.ins().fcvt_from_sint(F64, a)
-            }
-            Op::FloatToInt(a) => {
-                let a = self.get(a);
-                self.builder.ins().fcvt_to_sint_sat(I64, a)
-            }
-            Op::BoolBinary(op, a, b) => self.bool_binary(op, self.get(a), self.get(b)),
-            Op::Not(a) => {
-                let a = self.get(a);
-                self.not(a)
-            }
+    fn op(&mut self, op: &Op) -> Result<clif::Value, Unsupported> {
+        Ok(match *op {
+            Op::IntConst(n) => self.word(n),
+            Op::FloatConst(x) => self.builder.ins().f64const(x),
+            Op::BoolConst(b) => self.builder.ins().iconst(I8, i64::from(b)),
             Op::Select(by, a, b) => {
-                let (by, a, b) = (self.get(by), self.get(a), self.get(b));
+                let (by, a, b) = (self.operand(by)?, self.operand(a)?, self.operand(b)?);
                 let (by, is_not) = self.without_not(by);
                 let [a, b] = if is_not { [b, a] } else { [a, b] };
                 self.builder.ins().select(by, a, b)
             }
-            Op::Hash(a) => {
-                let hash = self.hash_word(self.get(a));
-                self.upper_half(hash)
+            _ => {
+                let other = || Unsupported { reason: format!("{op:?} is no operation of queues"), line: 0 };
+                self.word_op(op)?.ok_or_else(other)?
             }
-            Op::HashMix(a, b) => {
-                let hash = self.hash_mix(self.get(a), self.get(b));
-                self.upper_half(hash)
-            }
-            Op::Log2(a) => self.log2(self.get(a)),
-        }
-    }
-
-    /// Emits the upper 32 bits of a word.
-    fn upper_half(&mut self, word: clif::Value) -> clif::Value {
-        let half = self.word(32);
-        self.builder.ins().ushr(word, half)
-    }
-
-    /// Emits the binary logarithm, rounded down; 0 for numbers below 1.
-    fn log2(&mut self, word: clif::Value) -> clif::Value {
-        let (one, highest) = (self.word(1), self.word(63));
-        let word = self.builder.ins().smax(word, one);
-        let above = self.builder.ins().clz(word);
-        self.builder.ins().isub(highest, above)
+        })
     }
 
     /// Reads a slot: from memory the first time, then from a variable.
@@ -460,12 +418,12 @@ impl<'t, 'f> Translator<'t, 'f> {
             let (base, offset) = self.slot_address(slot);
             let held = match ty {
                 Ty::Float => self.builder.ins().load(F64, WORD, base, offset),
-                Ty::Int => self.builder.ins().load(I64, WORD, base, offset),
                 Ty::Bool => {
                     let word = self.builder.ins().load(I64, WORD, base, offset);
                     let zero = self.word(0);
                     self.builder.ins().icmp(IntCC::NotEqual, word, zero)
                 }
+                _ => self.builder.ins().load(I64, WORD, base, offset),
             };
             self.builder.def_var(variable, held);
         }
@@ -473,23 +431,24 @@ impl<'t, 'f> Translator<'t, 'f> {
     }
 
     /// Emits the store of a value to a slot, and keeps it in the slot's variable.
-    fn store(&mut self, slot: Slot, value: Value) {
-        let ty = self.handler.types[usize::from(value.0)];
-        let value = self.get(value);
+    fn store(&mut self, slot: Slot, value: Value) -> Result<(), Unsupported> {
+        let ty = self.ty(value);
+        let value = self.operand(value)?;
         let variable = self.variable(slot, ty);
         self.builder.def_var(variable, value);
         self.known.insert(slot);
         let (base, offset) = self.slot_address(slot);
         let word = if ty == Ty::Bool { self.builder.ins().uextend(I64, value) } else { value };
         self.builder.ins().store(WORD, word, base, offset);
+        Ok(())
     }
 
     /// The variable of a slot. The verifier guarantees that a word has one type.
     fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
         let clif_ty = match ty {
             Ty::Bool => I8,
-            Ty::Int => I64,
             Ty::Float => F64,
+            _ => I64,
         };
         *self.slots.entry(slot).or_insert_with(|| self.builder.declare_var(clif_ty))
     }
@@ -499,8 +458,8 @@ impl<'t, 'f> Translator<'t, 'f> {
         (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
     }
 
-    /// The verifier guarantees that each value is defined before its use.
-    fn get(&self, value: Value) -> clif::Value {
-        self.values[usize::from(value.0)].expect("a value is defined before it is used")
+    /// The type of a value.
+    fn ty(&self, value: Value) -> Ty {
+        self.handler.types[value.0 as usize]
     }
 }

@@ -53,7 +53,7 @@ fn too_few_words_are_refused() {
     let mut program = generate::program(&mut generate::Rng::from_seed(1));
     let one = Handler {
         body: vec![
-            Step::Let(Value(0), Op::Int(1)),
+            Step::Let(Value(0), Op::IntConst(1)),
             Step::Store(Slot::new(Scope::Event, word::HOLD), Value(0)),
             Step::End(Verdict::Pass, 1),
         ],

@@ -6,8 +6,8 @@
 use crate::range::Range;
 use crate::roots;
 use rustc_hash::FxHashMap;
-use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
-use weft_ir::queue::run::pure;
+use weft_ir::interp::evaluate;
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 use weft_ir::queue::{Op, Ty, Value};
 
 /// The output of a gate.
@@ -75,8 +75,8 @@ impl Gate {
     fn op(&self) -> Option<Op> {
         let [a, b, c] = [Value(0), Value(1), Value(2)];
         Some(match *self {
-            Self::Const(n) => Op::Int(n),
-            Self::Float(bits) => Op::Float(f64::from_bits(bits)),
+            Self::Const(n) => Op::IntConst(n),
+            Self::Float(bits) => Op::FloatConst(f64::from_bits(bits)),
             Self::Int(op, ..) => Op::IntBinary(op, a, b),
             Self::Compare(op, ..) => Op::IntCompare(op, a, b),
             Self::Bool(op, ..) => Op::BoolBinary(op, a, b),
@@ -88,8 +88,8 @@ impl Gate {
             Self::FloatBinary(op, ..) => Op::FloatBinary(op, a, b),
             Self::FloatUnary(op, _) => Op::FloatUnary(op, a),
             Self::FloatCompare(op, ..) => Op::FloatCompare(op, a, b),
-            Self::ToFloat(_) => Op::IntToFloat(a),
-            Self::ToInt(_) => Op::FloatToInt(a),
+            Self::ToFloat(_) => Op::IntToFloat(Signed::Yes, a),
+            Self::ToInt(_) => Op::FloatToInt(Signed::Yes, a),
             Self::Input(_) | Self::Table(..) | Self::Root(..) => return None,
         })
     }
@@ -197,7 +197,7 @@ impl Net {
         match gate {
             Gate::Table(table, at) => self.entry(table, at, taken[0]),
             Gate::Root(over, _) => roots::step(over, taken[0]),
-            gate => gate.op().map_or(0, |op| pure(&op, |value| taken[usize::from(value.0)])),
+            gate => gate.op().map_or(0, |op| evaluate(&op, |value| taken[value.0 as usize])),
         }
     }
 
@@ -222,45 +222,37 @@ impl Net {
     /// Adds a gate of the same kind on other operands, simplified.
     pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
-            Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
-            Gate::Compare(op, a, b) => self.compare(op, on(a), on(b)),
-            Gate::Bool(op, a, b) => self.logic(op, on(a), on(b)),
-            Gate::Not(a) => self.not(on(a)),
-            Gate::Mux(by, a, b) => self.mux(on(by), on(a), on(b)),
-            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), WireType::int(Range::bits_of(32))),
-            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), WireType::int(Range::bits_of(32))),
-            Gate::Log2(a) => self.log2(on(a)),
-            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), WireType::FLOAT),
-            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), WireType::FLOAT),
-            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), WireType::BOOL),
-            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), WireType::FLOAT),
-            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), WireType::int(Range::FULL)),
             Gate::Table(table, a) => self.build(Gate::Table(table, on(a)), kind),
             Gate::Root(over, a) => self.root(over, on(a)),
             Gate::Const(_) | Gate::Float(_) | Gate::Input(_) => self.build(gate, kind),
+            _ => {
+                let operands: Vec<Wire> = gate.operands().map(on).collect();
+                let op = gate.op().expect("all other gates are operations");
+                self.op(&op, |value| operands[value.0 as usize])
+            }
         }
     }
 
-    /// Adds the gates of an operation that is not a load; returns the result.
+    /// Adds the gates of an operation on words; returns the result.
     pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
         match *op {
-            Op::Int(n) => self.int(n),
-            Op::Bool(b) => self.bool(b),
-            Op::Float(x) => self.build(Gate::Float(x.to_bits()), WireType::FLOAT),
-            Op::Load(_) => unreachable!("a load reads a word"),
+            Op::IntConst(n) => self.int(n),
+            Op::BoolConst(b) => self.bool(b),
+            Op::FloatConst(x) => self.build(Gate::Float(x.to_bits()), WireType::FLOAT),
             Op::IntBinary(op, a, b) => self.binary(op, get(a), get(b)),
             Op::IntCompare(op, a, b) => self.compare(op, get(a), get(b)),
             Op::BoolBinary(op, a, b) => self.logic(op, get(a), get(b)),
             Op::Not(a) => self.not(get(a)),
             Op::Select(by, a, b) => self.mux(get(by), get(a), get(b)),
-            Op::Hash(a) => self.plain(Gate::Hash(get(a)), WireType::int(Range::bits_of(32))),
-            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), WireType::int(Range::bits_of(32))),
+            Op::Hash(a) => self.plain(Gate::Hash(get(a)), WireType::int(Range::FULL)),
+            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), WireType::int(Range::FULL)),
             Op::Log2(a) => self.log2(get(a)),
             Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), WireType::FLOAT),
             Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), WireType::FLOAT),
             Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), WireType::BOOL),
-            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), WireType::FLOAT),
-            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), WireType::int(Range::FULL)),
+            Op::IntToFloat(_, a) => self.plain(Gate::ToFloat(get(a)), WireType::FLOAT),
+            Op::FloatToInt(_, a) => self.plain(Gate::ToInt(get(a)), WireType::int(Range::FULL)),
+            _ => unreachable!("the verifier refuses {op:?} in queues"),
         }
     }
 
@@ -558,7 +550,7 @@ impl Net {
         };
         let operands: Option<Vec<u64>> = gate.operands().map(known).collect();
         if let (Some(op), Some(operands)) = (gate.op(), operands) {
-            let word = pure(&op, |value| operands[usize::from(value.0)]);
+            let word = evaluate(&op, |value| operands[value.0 as usize]);
             return match kind.ty {
                 Ty::Float => self.build(Gate::Float(word), WireType::FLOAT),
                 _ => self.int(word as i64),

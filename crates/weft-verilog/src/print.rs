@@ -313,14 +313,14 @@ impl Text<'_> {
         value + &literal(0, bits)
     }
 
-    /// Prints a multiplication of the word `mixed` by a constant, folded to 32 bits, that drives a wire.
+    /// Prints a multiplication of the word `mixed` by a constant, folded to 64 bits, that drives a wire.
     fn hash(&mut self, wire: Wire, mixed: &str, by: u64) {
         let name = self.name(wire);
         self.drive(&format!("{name}_mixed"), 64, mixed);
         let product = format!("{{64'd0, {name}_mixed}} * {}", literal(by, 128));
         self.drive(&format!("{name}_product"), 128, &product);
-        let folded = format!("{name}_product[63:32] ^ {name}_product[127:96]");
-        self.drive_part(&name, 32, &folded, self.bits(wire));
+        let folded = format!("{name}_product[63:0] ^ {name}_product[127:64]");
+        self.drive_part(&name, 64, &folded, self.bits(wire));
     }
 
     /// Prints the registers of the roots of the current decision, and of the root unit.

@@ -7,7 +7,7 @@ use crate::net::Gate;
 use crate::range::Range;
 use std::collections::BTreeMap;
 use weft_core::rng::Rng;
-use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp};
+use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp, Signed};
 use weft_ir::queue::run::handle;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
@@ -195,10 +195,10 @@ fn many_ends_do_not_overflow_stack() {
     let enough = (0..800).flat_map(|nth| {
         let [loaded, bound, by] = [0, 1, 2].map(|of| Value(3 * nth + of));
         [
-            Step::Let(bound, Op::Int(i64::from(nth) + 1)),
-            Step::Let(loaded, Op::Load(Slot::new(Scope::Packet, word::LEN))),
+            Step::Let(bound, Op::IntConst(i64::from(nth) + 1)),
+            Step::Load(loaded, Slot::new(Scope::Packet, word::LEN)),
             Step::Let(by, Op::IntCompare(IntCmp::Eq, loaded, bound)),
-            Step::If { by, then: vec![Step::End(Verdict::Drop, u32::from(nth))], otherwise: Vec::new() },
+            Step::If { by, then: vec![Step::End(Verdict::Drop, nth)], otherwise: Vec::new() },
         ]
     });
     let body: Vec<Step> = enough.chain([Step::End(Verdict::Pass, 0)]).collect();
@@ -212,18 +212,18 @@ fn many_ends_do_not_overflow_stack() {
 }
 
 /// Steps for `100 ms` divided by the root of a loaded word, as values from `first` on; the last of them is the result.
-fn by_root(first: u16, of: Slot) -> Vec<Step> {
+fn by_root(first: u32, of: Slot) -> Vec<Step> {
     let [over, one, loaded, float, root, inverse, product, step] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|nth| Value(first + nth));
     vec![
-        Step::Let(over, Op::Float(100_000_000.0)),
-        Step::Let(one, Op::Float(1.0)),
-        Step::Let(loaded, Op::Load(of)),
-        Step::Let(float, Op::IntToFloat(loaded)),
+        Step::Let(over, Op::FloatConst(100_000_000.0)),
+        Step::Let(one, Op::FloatConst(1.0)),
+        Step::Load(loaded, of),
+        Step::Let(float, Op::IntToFloat(Signed::Yes, loaded)),
         Step::Let(root, Op::FloatUnary(FloatUnaryOp::Sqrt, float)),
         Step::Let(inverse, Op::FloatBinary(FloatOp::Div, one, root)),
         Step::Let(product, Op::FloatBinary(FloatOp::Mul, over, inverse)),
-        Step::Let(step, Op::FloatToInt(product)),
+        Step::Let(step, Op::FloatToInt(Signed::Yes, product)),
     ]
 }
 
@@ -234,16 +234,16 @@ fn wide_roots_match_floats() {
     let [at, n, rate] =
         [(Scope::Node, word::NODE_VARS), (Scope::Node, word::NODE_VARS + 1), (Scope::Event, word::RATE)]
             .map(|(scope, at)| Slot::new(scope, at));
-    let way = |first: u16, of: Slot| {
+    let way = |first: u32, of: Slot| {
         let mut steps = by_root(first, of);
         steps.extend([Step::Store(at, Value(first + 7)), Step::End(Verdict::Pass, 3)]);
         steps
     };
     let [by, limit, now] = [Value(16), Value(17), Value(18)];
     let body = vec![
-        Step::Let(now, Op::Load(Slot::new(Scope::Packet, word::LEN))),
+        Step::Load(now, Slot::new(Scope::Packet, word::LEN)),
         Step::Store(n, now),
-        Step::Let(limit, Op::Int(700)),
+        Step::Let(limit, Op::IntConst(700)),
         Step::Let(by, Op::IntCompare(IntCmp::SLt, now, limit)),
         Step::If { by, then: way(0, rate), otherwise: way(8, n) },
     ];
@@ -273,8 +273,8 @@ fn root_waits_only_where_it_is_used() {
     let [by, limit, len, not] = [Value(8), Value(9), Value(10), Value(11)];
     let of_len = Slot::new(Scope::Packet, word::LEN);
     let mut body = vec![
-        Step::Let(len, Op::Load(of_len)),
-        Step::Let(limit, Op::Int(700)),
+        Step::Load(len, of_len),
+        Step::Let(limit, Op::IntConst(700)),
         Step::Let(by, Op::IntCompare(IntCmp::SLt, len, limit)),
         Step::Let(not, Op::Not(by)),
         Step::If { by: not, then: vec![Step::End(Verdict::Pass, 2)], otherwise: Vec::new() },

@@ -5,13 +5,12 @@
 //! rank of a partition decides which one is served next, and `HOLD` decides when.
 //!
 //! A [`Handler`] runs at one of the moments that a program can handle. It is deliberately small: values of one word,
-//! loads and stores of [`Slot`]s, conditions without loops, and one verdict on every path. It never sees the payload of
-//! a packet. So its cost is known before it runs ([`Handler::cost`]), and it can become a function of a few
-//! instructions or a net of gates. Back ends cannot differ: all operations are total and have the semantics of
-//! [`crate::ir`].
+//! operations of [`crate::ir`] on them, loads and stores of [`Slot`]s, conditions without loops, and one verdict on
+//! every path. It never sees the payload of a packet. So its cost is known before it runs ([`Handler::cost`]), and it
+//! can become a function of a few instructions or a net of gates.
 //!
 //! [`run`] is the interpreter, [`verify`] defines well-formed programs. Source: "No Silver Bullet: Extending SDN to the
-//! Data Plane" (HotNets 2013), and decision 0036.
+//! Data Plane" (HotNets 2013), and decision 0106.
 
 pub mod direct;
 mod effects;
@@ -20,7 +19,7 @@ mod print;
 pub mod run;
 pub mod verify;
 
-use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+pub use crate::ir::{Op, Ty, Value};
 use std::sync::Arc;
 
 /// Maximum number of levels of a tree.
@@ -491,21 +490,6 @@ pub mod word {
     pub const EVENT_WORDS: u16 = 6;
 }
 
-/// A value: defined once, and visible to later steps in its block and in nested blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Value(pub u16);
-
-/// The type of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ty {
-    /// 0 or 1.
-    Bool,
-    /// 64 bits, signed.
-    Int,
-    /// IEEE 754 binary64.
-    Float,
-}
-
 /// A handler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Handler {
@@ -515,11 +499,13 @@ pub struct Handler {
     pub types: Vec<Ty>,
 }
 
-/// A step.
+/// A step. A value is defined once, and is visible to later steps in its block and in nested blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Defines a value.
+    /// Defines a value by an operation on others; [`verify::is_in_profile`] says by which.
     Let(Value, Op),
+    /// Defines a value as the content of a word.
+    Load(Value, Slot),
     /// Writes a word.
     Store(Slot, Value),
     /// A condition with two blocks. Each may end the handler; otherwise the steps behind it follow.
@@ -596,68 +582,6 @@ impl Verdict {
     #[inline]
     pub const fn line(word: u64) -> u32 {
         (word >> 8) as u32
-    }
-}
-
-/// Operations; the comments give the types of operands and result.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
-    /// `-> Int`
-    Int(i64),
-    /// `-> Float`
-    Float(f64),
-    /// `-> Bool`
-    Bool(bool),
-    /// A word, with the type of its content.
-    Load(Slot),
-    /// `Int, Int -> Int`
-    IntBinary(IntOp, Value, Value),
-    /// `Int, Int -> Bool`
-    IntCompare(IntCmp, Value, Value),
-    /// `Float, Float -> Float`
-    FloatBinary(FloatOp, Value, Value),
-    /// `Float -> Float`
-    FloatUnary(FloatUnaryOp, Value),
-    /// `Float, Float -> Bool`; false if either is NaN.
-    FloatCompare(FloatCmp, Value, Value),
-    /// `Int -> Float`
-    IntToFloat(Value),
-    /// Rounds toward zero and saturates; NaN gives 0. `Float -> Int`
-    FloatToInt(Value),
-    /// `Bool, Bool -> Bool`
-    BoolBinary(BoolOp, Value, Value),
-    /// `Bool -> Bool`
-    Not(Value),
-    /// The second operand if the first is true, else the third. `Bool, T, T -> T`
-    Select(Value, Value, Value),
-    /// 32 bits of [`weft_core::hash::hash_word`]. `Int -> Int`
-    Hash(Value),
-    /// 32 bits of [`weft_core::hash::mix`]. `Int, Int -> Int`
-    HashMix(Value, Value),
-    /// The binary logarithm, rounded down; 0 for values below 1. `Int -> Int`
-    Log2(Value),
-}
-
-impl Op {
-    /// Iterates over the values that the operation reads.
-    pub fn operands(&self) -> impl Iterator<Item = Value> {
-        let all = match *self {
-            Self::Int(_) | Self::Float(_) | Self::Bool(_) | Self::Load(_) => [None; 3],
-            Self::FloatUnary(_, a)
-            | Self::IntToFloat(a)
-            | Self::FloatToInt(a)
-            | Self::Not(a)
-            | Self::Hash(a)
-            | Self::Log2(a) => [Some(a), None, None],
-            Self::IntBinary(_, a, b)
-            | Self::IntCompare(_, a, b)
-            | Self::FloatBinary(_, a, b)
-            | Self::FloatCompare(_, a, b)
-            | Self::BoolBinary(_, a, b)
-            | Self::HashMix(a, b) => [Some(a), Some(b), None],
-            Self::Select(a, b, c) => [Some(a), Some(b), Some(c)],
-        };
-        all.into_iter().flatten()
     }
 }
 
