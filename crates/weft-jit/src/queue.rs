@@ -16,11 +16,11 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
-use weft_ir::queue::direct::{self, Direct, Fetch, PacketWords, RecordWords};
+use weft_ir::queue::direct::{Direct, Entry, Fetch};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
-    Verdict, Words,
+    EventWords, Handler, Moment, Op, PacketWords, QueueCode, QueueProgram, RecordWords, Scope, Slot, Step,
+    Ty, Value, Verdict, Words,
 };
 
 impl Jit {
@@ -36,8 +36,7 @@ impl Jit {
         let mut made = Vec::new();
         for (level, decl) in program.levels.iter().enumerate() {
             for (moment, handler) in decl.handlers.iter() {
-                let at = self.append(&mut machine_code, handler)?;
-                made.push((level, moment, WordCounts::of(handler), at));
+                made.push(((level, moment), self.append(&mut machine_code, handler)?));
             }
         }
         let code = (!machine_code.is_empty())
@@ -45,16 +44,15 @@ impl Jit {
             .transpose()
             .map_err(refused)?;
         let code = code.map(Arc::new);
-        let mut functions = HandlerTable::default();
-        for (level, moment, needs, at) in made {
-            let Some(code) = &code else { continue };
-            // SAFETY: `append` put a function with this signature at offset `at`. Only `CompiledQueue` hands it out,
-            // and it owns the code.
-            let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
-            functions.set(level, moment, HandlerCode { entry, needs });
-        }
+        let entry = |code: &Code, at| {
+            // SAFETY: `append` put a function with this signature at offset `at`. It accesses only words of its
+            // arguments (`slot_address`). Only `CompiledQueue` and `Direct` call it, and both own the code.
+            unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) }
+        };
+        let handlers =
+            code.iter().flat_map(|code| made.iter().map(|(of, at)| (*of, entry(code, *at)))).collect();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
-        Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
+        Ok(CompiledQueue { name: program.name.clone(), handlers, code, compile_ns })
     }
 
     /// Compiles a handler and appends its code to that of the others; returns its offset.
@@ -77,8 +75,9 @@ impl Jit {
 /// The handlers of a queue program as machine code. Workers share it through an `Arc`.
 pub struct CompiledQueue {
     name: String,
-    functions: HandlerTable,
-    /// The code of all functions; None if there are none.
+    /// The handlers by level and moment.
+    handlers: BTreeMap<(usize, Moment), Entry>,
+    /// The code of all handlers; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
 }
@@ -103,31 +102,12 @@ impl fmt::Debug for CompiledQueue {
 }
 
 impl QueueCode for CompiledQueue {
-    #[inline]
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
-        let Some(function) = self.functions.get(level, moment) else { return Verdict::Pass.word(0) };
-        function.needs.check(&words);
-        let Words { node, partition, packet, event } = words;
-        // SAFETY: `translate` made the code from a handler that the verifier accepted. It accesses only the words that
-        // `WordCounts::of` counted; they exist, and are borrowed for the time of the call.
-        unsafe {
-            (function.entry)(
-                node.as_mut_ptr(),
-                partition.as_mut_ptr(),
-                packet.as_mut_ptr(),
-                event.as_mut_ptr(),
-            )
-        }
+        self.direct(level, moment).map_or(Verdict::Pass.word(0), |handler| handler.run(words))
     }
 
     fn direct(&self, level: usize, moment: Moment) -> Option<Direct> {
-        let (function, code) = (self.functions.get(level, moment)?, self.code.clone()?);
-        function.needs.fit_direct().then(|| {
-            // SAFETY: a function takes pointers to words and accesses no more than the arrays have. Only `Direct` calls
-            // it, and it owns the code.
-            let entry = unsafe { core::mem::transmute::<Entry, direct::Entry>(function.entry) };
-            Direct::new(entry, code)
-        })
+        Some(Direct::new(*self.handlers.get(&(level, moment))?, self.code.clone()?))
     }
 
     fn fetch(&self) -> Option<Fetch> {
@@ -137,130 +117,6 @@ impl QueueCode for CompiledQueue {
 
 /// Alignment of handlers in their code: half a cache line.
 const CODE_ALIGN: u64 = 32;
-
-/// The code of a handler. It gets the words of the node, the partition, the packet and the event.
-type Entry = unsafe extern "C" fn(*mut u64, *mut u64, *mut u64, *mut u64) -> u64;
-
-/// The code of a missing handler: the packet passes.
-extern "C" fn passes(_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64) -> u64 {
-    Verdict::Pass.word(0)
-}
-
-#[derive(Clone, Copy)]
-struct HandlerCode {
-    entry: Entry,
-    needs: WordCounts,
-}
-
-impl Default for HandlerCode {
-    fn default() -> Self {
-        Self { entry: passes, needs: WordCounts::default() }
-    }
-}
-
-/// The handlers of a program; a missing one lets packets pass.
-#[derive(Default)]
-struct HandlerTable {
-    /// By moment and level, at a fixed index, so that a lookup needs no bounds.
-    singles: [[HandlerCode; LEVELS_MAX]; Moment::SINGLES],
-    /// The handlers of timers, by level.
-    every: [Vec<HandlerCode>; LEVELS_MAX],
-}
-
-impl HandlerTable {
-    /// The compiled handler of a moment; None if there is none.
-    #[inline(always)]
-    fn get(&self, level: usize, moment: Moment) -> Option<&HandlerCode> {
-        match moment.single() {
-            Ok(nth) => self.singles[nth].get(level),
-            Err(nth) => self.every.get(level)?.get(nth),
-        }
-    }
-
-    /// Stores the compiled handler of a moment.
-    fn set(&mut self, level: usize, moment: Moment, function: HandlerCode) {
-        match moment.single() {
-            Ok(nth) => self.singles[nth][level] = function,
-            Err(nth) => {
-                let every = &mut self.every[level];
-                every.resize(every.len().max(nth + 1), HandlerCode::default());
-                every[nth] = function;
-            }
-        }
-    }
-}
-
-/// For each scope, one more than the highest word that a handler accesses.
-#[derive(Clone, Copy, Debug, Default)]
-struct WordCounts {
-    node: usize,
-    partition: usize,
-    packet: usize,
-    event: usize,
-}
-
-impl WordCounts {
-    /// Computes how many words of each scope a handler uses.
-    fn of(handler: &Handler) -> Self {
-        let mut needs = Self::default();
-        needs.add(&handler.body);
-        needs
-    }
-
-    /// Adds the words that these steps use.
-    fn add(&mut self, steps: &[Step]) {
-        for step in steps {
-            match step {
-                Step::Load(_, slot) | Step::Store(slot, _) => {
-                    let needed = match slot.scope {
-                        Scope::Node => &mut self.node,
-                        Scope::Partition => &mut self.partition,
-                        Scope::Packet => &mut self.packet,
-                        Scope::Event => &mut self.event,
-                    };
-                    *needed = (*needed).max(usize::from(slot.word) + 1);
-                }
-                Step::If { then, otherwise, .. } => {
-                    self.add(then);
-                    self.add(otherwise);
-                }
-                Step::Let(..) | Step::End(..) | Step::Give(_) => {}
-            }
-        }
-    }
-
-    /// Whether a [`Direct`] has that many words.
-    fn fit_direct(self) -> bool {
-        self.node.max(self.partition) <= size_of::<RecordWords>() / 8
-            && self.packet <= size_of::<PacketWords>() / 8
-            && self.event <= size_of::<EventWords>() / 8
-    }
-
-    /// # Panics
-    /// There are fewer words than needed. Each check has a branch of its own, which costs less than one for all of
-    /// them.
-    #[inline(always)]
-    fn check(self, words: &Words<'_>) {
-        if words.node.len() < self.node {
-            misfit("node");
-        }
-        if words.partition.len() < self.partition {
-            misfit("partition");
-        }
-        if words.packet.len() < self.packet {
-            misfit("packet");
-        }
-        if words.event.len() < self.event {
-            misfit("event");
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn misfit(whose: &str) -> ! {
-    panic!("there are fewer {whose} words than the queue program has")
-}
 
 /// Translates a handler that the verifier accepted into `builder`'s function, an [`Entry`].
 fn translate(
@@ -455,6 +311,12 @@ impl<'t, 'f> Translator<'t, 'f> {
 
     /// The base address of a slot and its offset in bytes.
     fn slot_address(&self, slot: Slot) -> (clif::Value, i32) {
+        let n_words = match slot.scope {
+            Scope::Node | Scope::Partition => size_of::<RecordWords>() / 8,
+            Scope::Packet => size_of::<PacketWords>() / 8,
+            Scope::Event => size_of::<EventWords>() / 8,
+        };
+        assert!(usize::from(slot.word) < n_words, "the verifier limits the words of {slot:?}");
         (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
     }
 

@@ -473,5 +473,5 @@ pub(super) fn visit<'l, const ONE: bool>(
     partition: u32,
 ) -> Visit<'l> {
     let own = if ONE { &mut partitions.no_record } else { partitions.record(partition) };
-    Visit { node: nodes.record(node), own, is_one: ONE }
+    Visit { node: nodes.record(node), own }
 }

@@ -16,14 +16,13 @@ pub(super) struct Visit<'l> {
     pub(super) node: &'l mut Record,
     /// Unused where the node is one partition.
     pub(super) own: &'l mut Record,
-    pub(super) is_one: bool,
 }
 
 impl<'l> Visit<'l> {
     /// The same, for a shorter lifetime.
     #[inline(always)]
     pub(super) fn again(&mut self) -> Visit<'_> {
-        Visit { node: &mut *self.node, own: &mut *self.own, is_one: self.is_one }
+        Visit { node: &mut *self.node, own: &mut *self.own }
     }
 }
 
@@ -221,7 +220,7 @@ impl Level {
     pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
         let is_one = self.shape.is_one;
         let own = if is_one { &mut self.partitions.no_record } else { self.partitions.record(partition) };
-        Visit { node: self.nodes.record(node), own, is_one }
+        Visit { node: self.nodes.record(node), own }
     }
 
     /// Whether a partition has packets, or a position in the order, or is held.

@@ -10,8 +10,7 @@ use super::ranked::RankSlots;
 use super::records::{Head, window};
 use super::{NONE, Packet};
 use weft_ir::queue::direct::Fetch;
-use weft_ir::queue::direct::PacketWords;
-use weft_ir::queue::{Field, PacketOrder, QueueProgram, word};
+use weft_ir::queue::{Field, PacketOrder, PacketWords, QueueProgram, word};
 
 /// The words that every packet has.
 const HANDLE: usize = KEPT + word::HANDLE as usize;

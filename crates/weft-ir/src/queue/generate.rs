@@ -3,21 +3,21 @@
 //! Everything follows from a [`Rng`]. To compare a back end with the interpreter:
 //!
 //! ```
+//! use std::sync::Arc;
 //! use weft_ir::queue::{QueueCode, generate, run::Interpreted};
-//! let compile = |program: &_| Ok(Box::new(Interpreted::new(std::sync::Arc::clone(program))) as Box<dyn QueueCode>);
+//! let compile = |program: &_| Ok(Arc::new(Interpreted::new(Arc::clone(program))) as Arc<dyn QueueCode>);
 //! generate::compare(7, compile).unwrap();
 //! ```
 //!
 //! The programs use every operation at every moment; words and constants are often edge values. [`coverage`] counts
 //! operations. All NaNs count as equal, since their bits differ between machines.
 
-use super::direct::Direct;
 use super::run::Interpreted;
-use super::verify::allowed;
+use super::verify::{allowed, is_writable};
 use super::{
     EventWords, Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
-    PacketOrder, Partitions, PartitionsBy, QueueCode, QueueProgram, Scope, Slot, Step, Timer, Ty, Value,
-    VarDecl, Verdict, Victim, Words, word,
+    PacketOrder, PacketWords, Partitions, PartitionsBy, QueueCode, QueueProgram, RecordWords, Scope, Slot,
+    Step, Timer, Ty, Value, VarDecl, Verdict, Victim, Words, word,
 };
 use crate::generate::values::{float, int};
 use crate::ir::{Named, Signed};
@@ -46,7 +46,7 @@ pub struct Difference {
 /// The first run with different results, or an error of the back end.
 pub fn compare(
     seed: u64,
-    compile: impl FnOnce(&Arc<QueueProgram>) -> Result<Box<dyn QueueCode>, String>,
+    compile: impl FnOnce(&Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, String>,
 ) -> Result<usize, Difference> {
     let mut rng = Rng::from_seed(seed);
     let program = Arc::new(program(&mut rng));
@@ -57,16 +57,16 @@ pub fn compare(
     for (at, level) in program.levels.iter().enumerate() {
         for (moment, _) in level.handlers.iter() {
             n_handlers += 1;
-            let mut kept = HandlerWords::random(&mut rng, &program, level);
+            let mut kept = HandlerWords::random(&mut rng, level);
             for nth in 0..RUNS {
-                kept.draw_next_packet(&mut rng, &program, level);
+                kept.draw_next_packet(&mut rng, level);
                 let before = kept.clone();
-                let expected = meaning.run(at, moment, kept.words(moment));
+                let expected = meaning.run(at, moment, kept.lend());
                 let mut checked = before.clone();
-                let seen = code.run(at, moment, checked.words(moment));
+                let seen = code.run(at, moment, checked.lend());
                 let direct = code.direct(at, moment).map(|direct| {
                     let mut other = before.clone();
-                    (other.run(&direct), other)
+                    (direct.run(other.lend()), other)
                 });
                 for (seen, does) in [(seen, checked)].into_iter().chain(direct) {
                     if seen != expected || !kept.equals(&does, level) {
@@ -286,7 +286,7 @@ impl<'g> Generating<'g> {
 
     /// Adds a store to a random writable slot, if there is one.
     fn store(&mut self, steps: &mut Vec<Step>) {
-        let stored = self.slots().into_iter().filter(|(slot, _)| self.may_store(*slot));
+        let stored = self.slots().into_iter().filter(|(slot, _)| is_writable(*slot));
         let stored: Vec<_> = stored.collect();
         if let [_, ..] = stored[..] {
             let (slot, ty) = self.rng.pick(&stored);
@@ -399,46 +399,64 @@ impl<'g> Generating<'g> {
         }
         slots
     }
-
-    /// Whether a handler may write the slot; the others belong to the queue.
-    fn may_store(&self, slot: Slot) -> bool {
-        match slot.scope {
-            Scope::Node => slot.word >= word::NODE_VARS,
-            Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
-            Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
-            Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
-        }
-    }
 }
 
 /// The words of successive runs of a handler.
 #[derive(Clone, Debug)]
-struct HandlerWords {
-    node: Vec<u64>,
-    partition: Vec<u64>,
-    packet: Vec<u64>,
-    event: Vec<u64>,
+pub struct HandlerWords {
+    node: RecordWords,
+    partition: RecordWords,
+    packet: PacketWords,
+    event: EventWords,
 }
 
 impl HandlerWords {
-    /// Generates random words; variables have their start values.
-    fn random(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Self {
-        let mut number = |_| int(rng) as u64;
-        let starts = |vars: &[VarDecl]| vars.iter().map(|var| var.start).collect::<Vec<u64>>();
-        let node = (0..word::NODE_VARS).map(&mut number).collect::<Vec<_>>();
-        let partition = (0..word::PARTITION_VARS).map(&mut number).collect::<Vec<_>>();
+    /// The words of a level at its start: variables have their start values, all other words are 0.
+    pub fn at_start(level: &Level) -> Self {
+        let starts = |vars: &[VarDecl], first: u16| {
+            let mut words = [0; _];
+            words.iter_mut().skip(first.into()).zip(vars).for_each(|(word, var)| *word = var.start);
+            words
+        };
         Self {
-            node: [node, starts(&level.vars)].concat(),
-            partition: [partition, starts(&level.partition_vars)].concat(),
-            packet: (0..program.packet_words() as u16).map(&mut number).collect(),
-            event: (0..word::EVENT_WORDS).map(&mut number).collect(),
+            node: starts(&level.vars, word::NODE_VARS),
+            partition: starts(&level.partition_vars, word::PARTITION_VARS),
+            packet: [0; _],
+            event: [0; _],
         }
+    }
+
+    /// Generates random words; variables have their start values.
+    fn random(rng: &mut Rng, level: &Level) -> Self {
+        let mut words = Self::at_start(level);
+        let Self { node, partition, packet, event } = &mut words;
+        let nodes = node[..word::NODE_VARS.into()].iter_mut();
+        let partitions = &mut partition[..word::PARTITION_VARS.into()];
+        nodes.chain(partitions).chain(packet).chain(event).for_each(|word| *word = int(rng) as u64);
+        words
+    }
+
+    /// The words, for a run.
+    pub fn lend(&mut self) -> Words<'_> {
+        let Self { node, partition, packet, event } = self;
+        Words { node, partition, packet, event }
+    }
+
+    /// The word of a slot.
+    pub fn get(&self, slot: Slot) -> u64 {
+        let words: &[u64] = match slot.scope {
+            Scope::Node => &self.node,
+            Scope::Partition => &self.partition,
+            Scope::Packet => &self.packet,
+            Scope::Event => &self.event,
+        };
+        words[usize::from(slot.word)]
     }
 
     /// The next packet at another moment. Some state changes too, because few handlers reach everything that they
     /// compare with.
-    fn draw_next_packet(&mut self, rng: &mut Rng, program: &QueueProgram, level: &Level) {
-        let other = Self::random(rng, program, level);
+    fn draw_next_packet(&mut self, rng: &mut Rng, level: &Level) {
+        let other = Self::random(rng, level);
         self.packet = other.packet;
         self.event = other.event;
         for (words, vars, first) in [
@@ -457,35 +475,6 @@ impl HandlerWords {
         }
     }
 
-    /// The words of a moment; a word that it lacks is empty.
-    fn words(&mut self, moment: Moment) -> Words<'_> {
-        Words {
-            node: &mut self.node,
-            partition: if moment.has_partition() { &mut self.partition } else { &mut [] },
-            packet: if moment.has_packet() { &mut self.packet } else { &mut [] },
-            event: &mut self.event,
-        }
-    }
-
-    /// Runs a direct handler, with nothing behind its words.
-    fn run(&mut self, direct: &Direct) -> u64 {
-        let mut event = EventWords::default();
-        event.copy_from_slice(&self.event);
-        let [mut node, mut partition] = [&self.node, &self.partition].map(|words| padded(words));
-        let mut packet = padded(&self.packet);
-        let end = direct.run(&mut node, &mut partition, &mut packet, &mut event);
-        let seen: [(_, &[u64]); 4] = [
-            (&mut self.node, &node),
-            (&mut self.partition, &partition),
-            (&mut self.packet, &packet),
-            (&mut self.event, &event),
-        ];
-        for (words, seen) in seen {
-            words.iter_mut().zip(seen).for_each(|(word, seen)| *word = *seen);
-        }
-        end
-    }
-
     /// Whether all words are equal; any two NaNs count as equal.
     fn equals(&self, other: &Self, level: &Level) -> bool {
         let same = |mine: &[u64], theirs: &[u64], vars: &[VarDecl], first: u16| {
@@ -501,11 +490,6 @@ impl HandlerWords {
             && self.packet == other.packet
             && self.event == other.event
     }
-}
-
-/// Words padded with zeros.
-fn padded<const N: usize>(words: &[u64]) -> [u64; N] {
-    core::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -536,7 +520,7 @@ mod tests {
             let has_it = (0..SEEDS).filter(|seed| covered[*seed as usize].contains_key(*name));
             has_it
                 .take(150)
-                .any(|seed| compare(seed, |program| Ok(Box::new(spoiled(program, name)))).is_err())
+                .any(|seed| compare(seed, |program| Ok(Arc::new(spoiled(program, name)))).is_err())
         };
         let unseen: Vec<_> = names.into_iter().filter(|name| !is_found(name)).collect();
         assert!(unseen.is_empty(), "{unseen:?}");

@@ -30,6 +30,8 @@ pub const PARTITIONS_MAX: u32 = 1 << 20;
 pub const TREE_MAX: u64 = 1 << 20;
 /// Maximum number of header fields of a program.
 pub const HEADERS_MAX: usize = 4;
+/// Maximum number of fields of a program.
+pub const FIELDS_MAX: usize = Field::ALL.len() + HEADERS_MAX + PartitionsBy::MAX;
 /// Maximum number of packets in a queue.
 pub const PACKETS_MAX: u32 = 1 << 22;
 /// Maximum number of variables of one scope of a level.
@@ -690,13 +692,13 @@ impl QueueProgram {
     }
 }
 
+// A handler finds every word that a program may declare.
+const _: () = assert!(word::NODE_VARS <= word::PARTITION_VARS, "the words of a node fit in a record");
+
 /// The code of a program's handlers. It holds no state.
 pub trait QueueCode: core::fmt::Debug + Send + Sync {
     /// Runs a handler of a level and returns its end word: [`Verdict::word`], or the number that it gave. It does
     /// nothing and passes if the program has no such handler.
-    ///
-    /// # Panics
-    /// If there are fewer words than the program has, which is an error of the caller.
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64;
 
     /// The same handler for direct calls, if available.
@@ -713,30 +715,34 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
 /// The words of [`Scope::Event`].
 pub type EventWords = [u64; word::EVENT_WORDS as usize];
 
-/// The words that a handler works on. There may be more of them than the program has.
+/// The words of [`Scope::Node`] or [`Scope::Partition`].
+pub type RecordWords = [u64; word::PARTITION_VARS as usize + VARS_MAX];
+/// The words of [`Scope::Packet`].
+pub type PacketWords = [u64; word::FIELDS as usize + FIELDS_MAX];
+
+/// The words that a handler works on. Those that its program or moment does not have may be anything.
 #[derive(Debug)]
 pub struct Words<'w> {
     /// [`Scope::Node`]
-    pub node: &'w mut [u64],
-    /// [`Scope::Partition`]; may be empty at moments without a partition.
-    pub partition: &'w mut [u64],
-    /// [`Scope::Packet`]; may be empty at moments without a packet.
-    pub packet: &'w mut [u64],
+    pub node: &'w mut RecordWords,
+    /// [`Scope::Partition`]
+    pub partition: &'w mut RecordWords,
+    /// [`Scope::Packet`]
+    pub packet: &'w mut PacketWords,
     /// [`Scope::Event`]
-    pub event: &'w mut [u64],
+    pub event: &'w mut EventWords,
 }
 
-impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
-    fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
-        (**self).run(level, moment, words)
-    }
-
-    fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
-        (**self).direct(level, moment)
-    }
-
-    fn fetch(&self) -> Option<direct::Fetch> {
-        (**self).fetch()
+impl Words<'_> {
+    /// The word of a slot.
+    pub fn word(&mut self, slot: Slot) -> &mut u64 {
+        let at = usize::from(slot.word);
+        match slot.scope {
+            Scope::Node => &mut self.node[at],
+            Scope::Partition => &mut self.partition[at],
+            Scope::Packet => &mut self.packet[at],
+            Scope::Event => &mut self.event[at],
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The interpreter of queue programs, which defines their semantics.
 
-use super::{Handler, Moment, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, Verdict, Words};
+use super::{Handler, Moment, QueueCode, QueueProgram, Slot, Step, Ty, Value, Verdict, Words};
 use crate::interp::evaluate;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Running<'_, '_> {
                     self.values[value.0 as usize] = evaluate(op, |operand| self.get(operand));
                 }
                 Step::Load(value, slot) => self.values[value.0 as usize] = self.load(*slot, *value),
-                Step::Store(slot, value) => *self.word(*slot) = self.get(*value),
+                Step::Store(slot, value) => *self.words.word(*slot) = self.get(*value),
                 Step::If { by, then, otherwise } => {
                     let is_true = self.get(*by) != 0;
                     if let Some(end) = self.block(if is_true { then } else { otherwise }) {
@@ -67,18 +67,7 @@ impl Running<'_, '_> {
 
     /// The content of a slot as `value`: any word but 0 is true.
     fn load(&mut self, slot: Slot, value: Value) -> u64 {
-        let word = *self.word(slot);
+        let word = *self.words.word(slot);
         if self.handler.types[value.0 as usize] == Ty::Bool { u64::from(word != 0) } else { word }
-    }
-
-    /// The word of a slot, for reading and writing.
-    fn word(&mut self, slot: Slot) -> &mut u64 {
-        let words = match slot.scope {
-            Scope::Node => &mut *self.words.node,
-            Scope::Partition => &mut *self.words.partition,
-            Scope::Packet => &mut *self.words.packet,
-            Scope::Event => &mut *self.words.event,
-        };
-        &mut words[usize::from(slot.word)]
     }
 }

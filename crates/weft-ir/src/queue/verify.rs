@@ -1,9 +1,9 @@
 //! The verifier of queue programs.
 
 use super::{
-    Field, Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder, Partitions,
-    PartitionsBy, QueueProgram, RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty, VARS_MAX, Value,
-    Verdict, word,
+    FIELDS_MAX, Field, Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder,
+    Partitions, PartitionsBy, QueueProgram, RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty,
+    VARS_MAX, Value, Verdict, word,
 };
 use crate::ir::Signed;
 use crate::text::mnemonic;
@@ -15,6 +15,9 @@ use crate::text::mnemonic;
 pub fn verify(program: &QueueProgram) -> Result<(), String> {
     if program.levels.is_empty() || program.levels.len() > LEVELS_MAX {
         return Err(format!("a queue has 1 to {LEVELS_MAX} levels, not {}", program.levels.len()));
+    }
+    if program.fields.len() > FIELDS_MAX {
+        return Err(format!("{} fields, and {FIELDS_MAX} at most", program.fields.len()));
     }
     let mut n_nodes = 1_u64;
     for (at, level) in program.levels.iter().enumerate() {
@@ -224,13 +227,17 @@ impl Verifying<'_> {
     fn store(&mut self, slot: Slot, value: Value) -> Result<(), String> {
         let ty = self.slot(slot)?;
         self.want(value, ty)?;
-        let is_free = match slot.scope {
-            Scope::Node => slot.word >= word::NODE_VARS,
-            Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
-            Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
-            Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
-        };
-        if is_free { Ok(()) } else { Err(format!("{slot:?} belongs to the queue")) }
+        if is_writable(slot) { Ok(()) } else { Err(format!("{slot:?} belongs to the queue")) }
+    }
+}
+
+/// Whether handlers may write the slot; the others belong to the queue.
+pub(super) fn is_writable(slot: Slot) -> bool {
+    match slot.scope {
+        Scope::Node => slot.word >= word::NODE_VARS,
+        Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
+        Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
+        Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
     }
 }
 
