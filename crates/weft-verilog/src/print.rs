@@ -31,6 +31,15 @@ pub(crate) fn module(circuit: &Circuit) -> String {
     text.out
 }
 
+/// Formats the declarations of ports.
+pub(crate) fn declarations(ports: &[Port]) -> String {
+    let lines = ports.iter().map(|Port { name, role, bits, .. }| {
+        let direction = if role.is_input() { "input " } else { "output" };
+        format!("  {direction} wire [{}:0] {name}", bits - 1)
+    });
+    lines.collect::<Vec<_>>().join(",\n")
+}
+
 struct Text<'t> {
     circuit: &'t Circuit,
     net: &'t Net,
@@ -61,12 +70,7 @@ impl Text<'_> {
         self.line(&format!("module {name} ("));
         self.line("  input  wire clk,");
         self.line("  input  wire reset,");
-        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
-            let direction = if role.is_input() { "input " } else { "output" };
-            format!("  {direction} wire [{}:0] {name}", bits - 1)
-        });
-        let lines = lines.collect::<Vec<_>>().join(",\n");
-        self.line(&lines);
+        self.line(&declarations(ports));
         self.line(");");
     }
 
@@ -152,6 +156,7 @@ impl Text<'_> {
 
     /// Prints the declaration of a wire with its value.
     fn drive(&mut self, name: &str, bits: u32, value: &str) {
+        assert!(bits > 0, "{name} has no bits");
         let _ = writeln!(self.out, "  wire [{}:0] {name} = {value};", bits - 1);
     }
 
@@ -241,6 +246,7 @@ impl Text<'_> {
 
     /// Prints a wire with the low bits of a wider value.
     fn drive_part(&mut self, name: &str, full: u32, value: &str, bits: u32) {
+        assert!(full >= bits, "{name} has more bits than its value");
         if full == bits {
             return self.drive(name, bits, value);
         }

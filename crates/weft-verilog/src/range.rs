@@ -23,6 +23,7 @@ impl Range {
 
     /// The range of signed numbers with this many bits.
     pub(crate) const fn signed_bits_of(bits: u32) -> Self {
+        assert!(bits >= 1 && bits <= 64, "a signed number has 1 to 64 bits");
         let hi = ((1_u64 << (bits - 1)) - 1) as i64;
         Self { lo: !hi, hi }
     }

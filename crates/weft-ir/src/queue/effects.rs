@@ -10,7 +10,7 @@ impl Handler {
 
     /// Whether it writes a word.
     pub fn stores(&self, wanted: Slot) -> bool {
-        any(&self.body, &mut |step| matches!(step, Step::Store(slot, _) if *slot == wanted))
+        stores(&self.body, wanted)
     }
 
     /// Whether it reads a word.
@@ -34,6 +34,11 @@ impl Handler {
             _ => None,
         }
     }
+}
+
+/// Whether one of the steps writes a word.
+pub fn stores(steps: &[Step], wanted: Slot) -> bool {
+    any(steps, &mut |step| matches!(step, Step::Store(slot, _) if *slot == wanted))
 }
 
 /// Whether the predicate is true for some step.

@@ -17,7 +17,7 @@ use super::verify::{allowed, is_writable};
 use super::{
     EventWords, Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
     PacketOrder, PacketWords, Partitions, PartitionsBy, QueueCode, QueueProgram, RecordWords, Scope, Slot,
-    Step, Timer, Ty, Value, VarDecl, Verdict, Victim, Words, word,
+    Step, Timer, Ty, VARS_MAX, Value, VarDecl, Verdict, Victim, Words, word,
 };
 use crate::generate::values::{float, int};
 use crate::ir::{Named, Signed};
@@ -415,6 +415,7 @@ impl HandlerWords {
     pub fn at_start(level: &Level) -> Self {
         let starts = |vars: &[VarDecl], first: u16| {
             let mut words = [0; _];
+            assert!(vars.len() <= VARS_MAX, "the verifier limits the variables");
             words.iter_mut().skip(first.into()).zip(vars).for_each(|(word, var)| *word = var.start);
             words
         };

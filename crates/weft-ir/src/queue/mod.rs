@@ -10,7 +10,7 @@
 //! can become a function of a few instructions or a net of gates.
 //!
 //! [`run`] is the interpreter, [`verify`] defines well-formed programs. Source: "No Silver Bullet: Extending SDN to the
-//! Data Plane" (HotNets 2013), and decision 0106.
+//! Data Plane" (HotNets 2013), and decision 0036.
 
 pub mod direct;
 mod effects;
@@ -20,6 +20,7 @@ pub mod run;
 pub mod verify;
 
 pub use crate::ir::{Op, Ty, Value};
+pub use effects::stores;
 use std::sync::Arc;
 
 /// Maximum number of levels of a tree.
@@ -213,7 +214,7 @@ pub struct Timer {
 impl Timer {
     /// The moment of the `nth` timer of a level.
     pub fn moment(&self, nth: usize) -> Moment {
-        let nth = nth as u16;
+        let nth = u16::try_from(nth).expect("a level has few timers");
         if self.each_partition { Moment::EachPartition(nth) } else { Moment::Every(nth) }
     }
 }
@@ -433,6 +434,18 @@ pub enum Scope {
     Event,
 }
 
+impl Scope {
+    /// The name in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Partition => "partition",
+            Self::Packet => "packet",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// A word that handlers read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
@@ -635,6 +648,7 @@ impl QueueProgram {
     /// The word of a packet with this field.
     pub fn field(&self, field: Field) -> Option<u16> {
         let at = self.fields.iter().position(|known| *known == field)?;
+        assert!(at < FIELDS_MAX, "the verifier limits the fields");
         Some(word::FIELDS + at as u16)
     }
 
@@ -694,6 +708,11 @@ impl QueueProgram {
 
 // A handler finds every word that a program may declare.
 const _: () = assert!(word::NODE_VARS <= word::PARTITION_VARS, "the words of a node fit in a record");
+// The indexes of packets and partitions are 32 bits, with one more for none.
+const _: () =
+    assert!(PACKETS_MAX < u32::MAX && TREE_MAX < u32::MAX as u64 && PARTITIONS_MAX as u64 <= TREE_MAX);
+// The buckets of ranks are counted in 32 bits, and steps in the width of their cost.
+const _: () = assert!(RANK_BITS_MAX < 32 && STEPS_MAX < u32::MAX as usize);
 
 /// The code of a program's handlers. It holds no state.
 pub trait QueueCode: core::fmt::Debug + Send + Sync {

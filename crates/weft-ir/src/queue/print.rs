@@ -1,6 +1,6 @@
 //! The text form of queue programs, for people to read.
 
-use super::{Level, Overflow, QueueProgram, Scope, Slot, Step, Ty, Value};
+use super::{Level, Overflow, QueueProgram, Slot, Step, Ty, Value};
 use crate::text::{ops, typed};
 use core::fmt::{self, Display, Formatter};
 
@@ -81,12 +81,6 @@ fn block(f: &mut Formatter<'_>, steps: &[Step], types: &[Ty], depth: usize) -> f
 
 impl Display for Slot {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let scope = match self.scope {
-            Scope::Node => "node",
-            Scope::Partition => "partition",
-            Scope::Packet => "packet",
-            Scope::Event => "event",
-        };
-        write!(f, "{scope}.{}", self.word)
+        write!(f, "{}.{}", self.scope.name(), self.word)
     }
 }

@@ -102,10 +102,10 @@ fn verify_handler(
 ) -> Result<(), String> {
     let defined = vec![false; handler.types.len()];
     let mut verifying = Verifying { program, level, moment, handler, defined, n_steps: 0 };
-    match verifying.block(&handler.body)? {
-        true => Ok(()),
-        false => Err("a path without a verdict".into()),
-    }
+    let ends = verifying.block(&handler.body)?;
+    assert!(verifying.defined.iter().all(|is_defined| !is_defined), "each block forgets its values");
+    assert!(handler.cost() as usize <= verifying.n_steps, "the longest path has some of all steps");
+    if ends { Ok(()) } else { Err("a path without a verdict".into()) }
 }
 
 struct Verifying<'v> {

@@ -7,7 +7,7 @@ use weft_ir::interp::evaluate;
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, PartitionsBy,
-    QueueProgram, STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, word,
+    QueueProgram, STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, stores, word,
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
@@ -124,18 +124,8 @@ fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) ->
 
 /// If no handler sets the rank, the only rank is 0.
 fn order_bits(level: &QueueLevel, handlers: &Handlers) -> Option<u8> {
-    let rank = Slot::new(Scope::Partition, word::RANK);
-    let sets = handlers.iter().any(|(_, handler)| stores(&handler.body, rank));
+    let sets = handlers.iter().any(|(_, handler)| handler.ranks());
     if sets || level.least.is_some() { level.rank_bits } else { Some(0) }
-}
-
-/// Whether a step writes a slot.
-fn stores(steps: &[Step], slot: Slot) -> bool {
-    steps.iter().any(|step| match step {
-        Step::Store(known, _) => *known == slot,
-        Step::If { then, otherwise, .. } => stores(then, slot) || stores(otherwise, slot),
-        _ => false,
-    })
 }
 
 /// Declares a variable of a queue.
