@@ -1,7 +1,7 @@
 //! Compiles queue programs: one machine-code function per handler.
 //!
-//! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. So its
-//! code is simple: on each path a word is loaded at most once, and stored where the program stores it.
+//! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. Cranelift
+//! removes the loads of words that are known already.
 
 use crate::arithmetic::Arithmetic;
 use crate::memory::Code;
@@ -12,8 +12,8 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData};
 use cranelift_codegen::isa::TargetFrontendConfig;
-use cranelift_frontend::{FunctionBuilder, Variable};
-use std::collections::{BTreeMap, BTreeSet};
+use cranelift_frontend::FunctionBuilder;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::direct::{Direct, Entry, Fetch};
@@ -148,10 +148,6 @@ struct Translator<'t, 'f> {
     bases: [clif::Value; 4],
     /// The handler's values as Cranelift values.
     values: Vec<Option<clif::Value>>,
-    /// Words that were loaded or stored, in variables. Nothing else writes them while a handler runs.
-    slots: BTreeMap<Slot, Variable>,
-    /// The words whose variable is valid on all paths to this point.
-    known: BTreeSet<Slot>,
 }
 
 impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
@@ -173,7 +169,7 @@ impl<'t, 'f> Translator<'t, 'f> {
     /// Makes a translator of a handler; `bases` are the addresses of the words of each scope.
     fn new(handler: &'t Handler, builder: &'t mut FunctionBuilder<'f>, bases: [clif::Value; 4]) -> Self {
         let values = vec![None; handler.types.len()];
-        Self { handler, builder, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
+        Self { handler, builder, bases, values }
     }
 
     /// Translates the whole handler.
@@ -218,23 +214,18 @@ impl<'t, 'f> Translator<'t, 'f> {
         let (by, is_not) = self.without_not(by);
         let [first, second] = if is_not { [no, yes] } else { [yes, no] };
         self.builder.ins().brif(by, first, &[], second, &[]);
-        let known_before = self.known.clone();
-        let mut known_behind: Option<BTreeSet<Slot>> = None;
+        let mut ends = true;
         for (at, steps) in [(yes, then), (no, otherwise)] {
             self.builder.switch_to_block(at);
             self.builder.seal_block(at);
-            self.known.clone_from(&known_before);
-            if self.block(steps)? {
-                continue;
+            if !self.block(steps)? {
+                self.builder.ins().jump(behind, &[]);
+                ends = false;
             }
-            self.builder.ins().jump(behind, &[]);
-            known_behind = Some(match known_behind {
-                Some(other) => other.intersection(&self.known).copied().collect(),
-                None => self.known.clone(),
-            });
         }
-        let Some(known) = known_behind else { return Ok(true) };
-        self.known = known;
+        if ends {
+            return Ok(true);
+        }
         self.builder.switch_to_block(behind);
         self.builder.seal_block(behind);
         Ok(false)
@@ -265,46 +256,26 @@ impl<'t, 'f> Translator<'t, 'f> {
         })
     }
 
-    /// Reads a slot: from memory the first time, then from a variable.
+    /// Emits the load of a slot.
     fn load(&mut self, slot: Slot, ty: Ty) -> clif::Value {
-        let variable = self.variable(slot, ty);
-        if self.known.insert(slot) {
-            let (base, offset) = self.slot_address(slot);
-            let held = match ty {
-                Ty::Float => self.builder.ins().load(F64, WORD, base, offset),
-                Ty::Bool => {
-                    let word = self.builder.ins().load(I64, WORD, base, offset);
-                    let zero = self.word(0);
-                    self.builder.ins().icmp(IntCC::NotEqual, word, zero)
-                }
-                _ => self.builder.ins().load(I64, WORD, base, offset),
-            };
-            self.builder.def_var(variable, held);
+        let (base, offset) = self.slot_address(slot);
+        let held = if ty == Ty::Float { F64 } else { I64 };
+        let word = self.builder.ins().load(held, WORD, base, offset);
+        if ty != Ty::Bool {
+            return word;
         }
-        self.builder.use_var(variable)
+        let zero = self.word(0);
+        self.builder.ins().icmp(IntCC::NotEqual, word, zero)
     }
 
-    /// Emits the store of a value to a slot, and keeps it in the slot's variable.
+    /// Emits the store of a value to a slot.
     fn store(&mut self, slot: Slot, value: Value) -> Result<(), Unsupported> {
-        let ty = self.ty(value);
+        let is_bool = self.ty(value) == Ty::Bool;
         let value = self.operand(value)?;
-        let variable = self.variable(slot, ty);
-        self.builder.def_var(variable, value);
-        self.known.insert(slot);
         let (base, offset) = self.slot_address(slot);
-        let word = if ty == Ty::Bool { self.builder.ins().uextend(I64, value) } else { value };
+        let word = if is_bool { self.builder.ins().uextend(I64, value) } else { value };
         self.builder.ins().store(WORD, word, base, offset);
         Ok(())
-    }
-
-    /// The variable of a slot. The verifier guarantees that a word has one type.
-    fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
-        let clif_ty = match ty {
-            Ty::Bool => I8,
-            Ty::Float => F64,
-            _ => I64,
-        };
-        *self.slots.entry(slot).or_insert_with(|| self.builder.declare_var(clif_ty))
     }
 
     /// The base address of a slot and its offset in bytes.

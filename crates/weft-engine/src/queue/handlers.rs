@@ -73,7 +73,7 @@ impl<C: QueueCode> Handlers<C> {
         };
         let end = match direct {
             Some(direct) => direct.run(words),
-            None => self.code.run(at, moment, words),
+            None => run_by_name(&self.code, at, moment, words),
         };
         if self.event[usize::from(word::DRAWN)] != 0 {
             self.draw_random();
@@ -151,6 +151,12 @@ impl<C: QueueCode> Handlers<C> {
             self.draw_random();
         }
     }
+}
+
+/// Runs a handler that has no direct call: of a timer, or interpreted. It is not inlined, to keep the callers small.
+#[inline(never)]
+fn run_by_name(code: &impl QueueCode, at: usize, moment: Moment, words: Words<'_>) -> u64 {
+    code.run(at, moment, words)
 }
 
 /// The words of a record that handlers see; the first words are the queue's own.
