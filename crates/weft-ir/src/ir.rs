@@ -229,6 +229,8 @@ pub enum Op {
     Hash(Value),
     /// [`weft_core::hash::mix`]. `Int, Int -> Int`
     HashMix(Value, Value),
+    /// The binary logarithm, rounded down; 0 for values below 1. `Int -> Int`
+    Log2(Value),
     /// Whether the address (4 or 16 bytes) is in the prefix (an address and one byte of length). False if the sizes
     /// differ or the length exceeds the address. `Bytes, Bytes -> Bool`
     InPrefix(Value, Value),
@@ -604,6 +606,23 @@ impl Op {
             Self::ChangeHeaders(_, parts) => parts.iter().any(is_bytes),
             _ => false,
         }
+    }
+
+    /// The type of all operands and the type of the result, for an operation that is a function of words of one type.
+    /// None for all others, and for [`Op::Select`] and [`Op::Hash`], which take values of several types.
+    pub fn word_types(&self) -> Option<(Ty, Ty)> {
+        use Ty::{Bool, Float, Int};
+        Some(match self {
+            Self::BoolConst(_) | Self::BoolBinary(..) | Self::Not(_) => (Bool, Bool),
+            Self::BoolToInt(_) => (Bool, Int),
+            Self::IntConst(_) | Self::IntBinary(..) | Self::HashMix(..) | Self::Log2(_) => (Int, Int),
+            Self::Overflows(..) | Self::IntCompare(..) | Self::InRange(..) => (Int, Bool),
+            Self::IntToFloat(..) | Self::FloatOfBits(_) => (Int, Float),
+            Self::FloatConst(_) | Self::FloatBinary(..) | Self::FloatUnary(..) => (Float, Float),
+            Self::FloatCompare(..) | Self::FloatFits(..) => (Float, Bool),
+            Self::FloatToInt(..) => (Float, Int),
+            _ => return None,
+        })
     }
 }
 

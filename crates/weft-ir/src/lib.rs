@@ -4,7 +4,7 @@
 //! * [`ir`]: typed SSA functions, one for each handler of each element instance.
 //! * [`passes`]: optimizations of functions.
 //! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and their shared state.
-//! * [`queue`]: queue programs: small handlers over words, with an interpreter of their own.
+//! * [`queue`]: queue programs: small handlers over words, a profile of [`ir`] with nested blocks.
 //! * [`size`]: estimates of code size.
 //! * [`text`]: the text form, with printer and parser.
 //! * [`verify`]: the definition of well-formed programs.

@@ -3,8 +3,8 @@
 //! the queue is compiled with them.
 
 use std::sync::Arc;
-use weft_ir::queue::direct::{Direct, Entry, PacketWords, RecordWords};
-use weft_ir::queue::{EventWords, Moment, QueueCode, Verdict, Words, word};
+use weft_ir::queue::direct::{Direct, Entry};
+use weft_ir::queue::{EventWords, Moment, PacketWords, QueueCode, RecordWords, Verdict, Words, word};
 
 const TARGET_NS: i64 = 5_000_000;
 const INTERVAL_NS: i64 = 100_000_000;

@@ -11,7 +11,7 @@ use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_engine::call_queue::CALL_BYTES;
 use weft_engine::queue::DropCause;
-use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
+use weft_ir::queue::{Field, Limit, Moment, Partitions, Scope, Slot, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
 /// The maximum number of listed drops; a recording may have a million.
@@ -363,7 +363,7 @@ fn values(link: &Link, ran: &HandlerRun) -> Vec<ValueChange> {
     if uses(link, ran, Slot::new(Scope::Event, word::DROPS)) {
         values.push(same("drops", unit(word(&before.event, word::DROPS))));
     }
-    if !before.partition.is_empty() {
+    if program.queue.levels[ran.level].partitions != Partitions::One {
         let rank = |words: &[u64]| (word(words, word::RANK) as i64).to_string();
         if uses(link, ran, Slot::new(Scope::Partition, word::INDEX)) {
             values.push(same("partition.index", word(&before.partition, word::INDEX).to_string()));
@@ -384,7 +384,7 @@ fn values(link: &Link, ran: &HandlerRun) -> Vec<ValueChange> {
         }
     };
     add(&level.vars, word::NODE_VARS, (&before.node, &after.node));
-    if !before.partition.is_empty() {
+    if program.queue.levels[ran.level].partitions != Partitions::One {
         add(&level.partition_vars, word::PARTITION_VARS, (&before.partition, &after.partition));
     }
     if word(&after.event, word::DRAWN) != 0 {

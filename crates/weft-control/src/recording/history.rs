@@ -388,8 +388,8 @@ struct Watch {
 
 impl QueueCode for Watch {
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
-        let handle = words.packet.get(usize::from(word::HANDLE)).copied();
-        if self.watched.is_none() || handle.map(|handle| handle + 1) != self.watched {
+        let handle = words.packet[usize::from(word::HANDLE)];
+        if !moment.has_packet() || self.watched != Some(handle + 1) {
             return self.inner.run(level, moment, words);
         }
         let before = HandlerState::of(&words);

@@ -1,10 +1,10 @@
 //! Orders the partitions of a node for scheduling, and holds partitions until a time.
 
+use super::layout::{pair, paired};
 use super::level::{Level, kept};
 use super::ranked::{RankSlots, Ranked, TwoRanks};
 use super::records::Records;
 use core::cmp::Reverse;
-use weft_ir::queue::layout::{pair, paired};
 
 /// The orders of a level, one per node. Positions are in the records of partitions.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ mod natives;
 mod observe;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(crate) mod values;
 
 use crate::backend::Backend;
 use crate::ir::{Block, Function, TableId};

@@ -3,14 +3,14 @@
 use super::Rng;
 
 /// Generates an integer, likely an edge value.
-pub(super) fn int(rng: &mut Rng) -> i64 {
+pub(crate) fn int(rng: &mut Rng) -> i64 {
     let edges =
         [0, 1, 2, 3, -1, -2, 7, 63, 64, 255, 1000, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, 1 << 32];
     if rng.percent(85) { rng.pick(&edges) } else { rng.bits() as i64 }
 }
 
 /// Generates a float, likely an edge value.
-pub(super) fn float(rng: &mut Rng) -> f64 {
+pub(crate) fn float(rng: &mut Rng) -> f64 {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     let edges = [
         0.0,

@@ -47,6 +47,7 @@ macro_rules! op_table {
             ["scratch_full"] => ScratchFull;
             ["hash"] a => Hash(a);
             ["hash_mix"] a, b => HashMix(a, b);
+            ["log2"] a => Log2(a);
             ["in_prefix"] a, prefix => InPrefix(a, prefix);
             ["in_prefixes"] a, prefixes => InPrefixes(a, prefixes);
             ["native"] id, args => Native(id, args);

@@ -20,7 +20,7 @@
 //! ends in `.journal` is a write that is journalled first. The text form round-trips: `parse(write(f)) == f`.
 
 mod forms;
-mod ops;
+pub(crate) mod ops;
 mod program;
 mod source_lines;
 #[cfg(test)]
@@ -110,7 +110,7 @@ fn write_function(out: &mut String, function: &Function) {
     for (id, block) in function.blocks.iter().enumerate() {
         let mut head = format!("block{id}");
         if !block.params.is_empty() {
-            let params: Vec<String> = block.params.iter().map(|&v| typed(function, v)).collect();
+            let params: Vec<String> = block.params.iter().map(|&v| typed(&function.types, v)).collect();
             let _ = write!(head, "({})", params.join(", "));
         }
         head.push(':');
@@ -121,7 +121,7 @@ fn write_function(out: &mut String, function: &Function) {
         for inst in &block.insts {
             let mut text = String::from("    ");
             if let Some(result) = inst.result {
-                let _ = write!(text, "{} = ", typed(function, result));
+                let _ = write!(text, "{} = ", typed(&function.types, result));
             }
             ops::write_op(&mut text, &inst.op);
             line(out, &text, inst.line);
@@ -145,9 +145,9 @@ fn line(out: &mut String, text: &str, source_line: u32) {
 }
 
 /// Formats a value with its type.
-fn typed(function: &Function, value: Value) -> String {
+pub(crate) fn typed(types: &[Ty], value: Value) -> String {
     // A value without a type can be written, but not parsed.
-    let ty = function.types.get(value.0 as usize).map_or("?", |ty| ty.name());
+    let ty = types.get(value.0 as usize).map_or("?", |ty| ty.name());
     format!("v{}: {ty}", value.0)
 }
 

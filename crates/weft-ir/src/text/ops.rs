@@ -32,7 +32,7 @@ pub(crate) fn mnemonics() -> Vec<String> {
 macro_rules! write_and_parse {
     ($([$($text:literal $($part:ident: $of:ident)?)*] $($field:ident),* => $op:ident $(($($all:ident),*))?;)*) => {
         /// Writes the mnemonic and the operands.
-        pub(super) fn write_op(out: &mut String, op: &Op) {
+        pub(crate) fn write_op(out: &mut String, op: &Op) {
             let mut is_first = true;
             match op {
                 $(Op::$op $(($($all),*))? => {

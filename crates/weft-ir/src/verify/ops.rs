@@ -79,33 +79,23 @@ impl<'a> Check<'a> {
     /// Checks the operands of an operation; returns what it gives.
     fn check_op(&mut self, op: &Op) -> OpResult {
         use Ty::{Bool, Bytes, Float, Int, Row};
+        if let Some((takes, gives)) = op.word_types() {
+            let overflows = |op, signed| {
+                matches!((op, signed), (IntOp::Add | IntOp::Sub | IntOp::Mul, _) | (IntOp::SDiv, Signed::Yes))
+            };
+            if let Op::Overflows(op, signed, ..) = *op
+                && !overflows(op, signed)
+            {
+                self.report(Rule::Type, format!("{op:?} does not overflow"));
+            }
+            return self.maps(&op.operands(), takes, gives);
+        }
         match *op {
-            Op::BoolConst(_) | Op::ScratchFull => OpResult::Value(Some(Bool)),
-            Op::IntConst(_) => OpResult::Value(Some(Int)),
-            Op::FloatConst(_) | Op::Rand(_) => OpResult::Value(Some(Float)),
+            Op::ScratchFull => OpResult::Value(Some(Bool)),
+            Op::Rand(_) => OpResult::Value(Some(Float)),
             Op::BytesConst(_) | Op::Egress => OpResult::Value(Some(Bytes)),
             Op::NoRow => OpResult::Value(Some(Row)),
             Op::Now => OpResult::Value(Some(Int)),
-            Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.maps(&[a, b], Int, Int),
-            Op::Overflows(op, signed, a, b) => {
-                let asked = match op {
-                    IntOp::Add | IntOp::Sub | IntOp::Mul => true,
-                    IntOp::SDiv => signed == Signed::Yes,
-                    _ => false,
-                };
-                if !asked {
-                    self.report(Rule::Type, format!("{op:?} does not overflow"));
-                }
-                self.maps(&[a, b], Int, Bool)
-            }
-            Op::IntCompare(_, a, b) => self.maps(&[a, b], Int, Bool),
-            Op::InRange(a, ..) => self.maps(&[a], Int, Bool),
-            Op::FloatBinary(_, a, b) => self.maps(&[a, b], Float, Float),
-            Op::FloatUnary(_, a) => self.maps(&[a], Float, Float),
-            Op::FloatCompare(_, a, b) => self.maps(&[a, b], Float, Bool),
-            Op::IntToFloat(_, a) => self.maps(&[a], Int, Float),
-            Op::FloatToInt(_, a) => self.maps(&[a], Float, Int),
-            Op::FloatFits(_, a) => self.maps(&[a], Float, Bool),
             Op::IntToText(_, a) => self.maps(&[a], Int, Bytes),
             Op::FloatToText(a) => self.maps(&[a], Float, Bytes),
             Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::InPrefixes(a, _) => self.maps(&[a], Bytes, Bool),
@@ -115,10 +105,6 @@ impl<'a> Check<'a> {
                 self.want(at, Int);
                 self.maps(&[a], Bytes, Int)
             }
-            Op::FloatOfBits(a) => self.maps(&[a], Int, Float),
-            Op::BoolToInt(a) => self.maps(&[a], Bool, Int),
-            Op::BoolBinary(_, a, b) => self.maps(&[a, b], Bool, Bool),
-            Op::Not(a) => self.maps(&[a], Bool, Bool),
             Op::Select(by, a, b) => {
                 self.want(by, Bool);
                 let ty = self.function.ty(a);

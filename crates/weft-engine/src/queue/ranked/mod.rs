@@ -13,12 +13,12 @@ mod sort;
 mod tournament;
 mod two_ranks;
 
+use crate::queue::layout::NONE;
 use buckets::Buckets;
 use entry::Entry;
 use runs::Runs;
 use tournament::Tournament;
 pub(super) use two_ranks::TwoRanks;
-use weft_ir::queue::layout::NONE;
 
 /// The container. The variants are matched at every turn.
 #[derive(Clone, Debug)]
@@ -199,9 +199,9 @@ impl Ranked {
 mod tests {
     use super::entry::SEQS;
     use super::{NONE, RankSlots, Ranked, TwoRanks};
+    use crate::queue::layout::NO_PACKETS;
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
-    use weft_ir::queue::layout::NO_PACKETS;
 
     /// RankSlots for ids from 0 on.
     struct Table(Vec<RankSlot>);

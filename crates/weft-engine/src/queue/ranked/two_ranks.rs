@@ -3,7 +3,7 @@
 //! The owner keeps the first ids of both lists in one word, next to the data that it uses at the same time.
 
 use super::{NONE, RankSlots};
-use weft_ir::queue::layout::{pair, paired};
+use crate::queue::layout::{pair, paired};
 
 /// The order of ids with at most two ranks. The owner's word holds the first id of the low rank and of the high one,
 /// [`paired`].

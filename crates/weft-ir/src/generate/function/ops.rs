@@ -98,7 +98,10 @@ impl Builder<'_> {
             }
             _ => {
                 let (a, b) = (self.any(Int), self.any(Int));
-                self.give(Int, Op::HashMix(a, b));
+                match self.rng.percent(50) {
+                    true => self.give(Int, Op::HashMix(a, b)),
+                    false => self.give(Int, Op::Log2(a)),
+                };
             }
         }
     }
