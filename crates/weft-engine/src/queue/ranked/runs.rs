@@ -1,10 +1,15 @@
-//! A ranked container for many ids: sorts entries that arrive together into runs, and puts single ones into a heap.
+//! A ranked container for wide ranks: sorts entries that arrive together into runs, and puts single ones into a heap.
 //!
 //! New entries stay unsorted until the least of them is the first of all. If there are many by then, they are sorted
 //! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
 //! into the heap. So bursts are sorted, which costs less than a heap operation per entry, and a heap of a few runs is
 //! low. The entry that leaves the root leaves a hole, which the next arrival fills. On a busy link, one entry arrives
-//! for each that leaves. The hole saves one way down per packet, and an entry less than all others needs no way at all.
+//! for each that leaves, and a partition that was served gets its new position. The hole saves one way down for each,
+//! and an entry less than all others needs no way at all.
+//!
+//! Only the first and the last entry are found. Any other id that leaves, or gets another rank, keeps its old entry,
+//! which is stale: its number is not that of the id any more. Stale entries are dropped when they are the first, or
+//! all at once when they are the majority.
 //!
 //! Each entry is sorted once or enters the heap once, so its cost grows with the logarithm of their number. No step
 //! sorts more than [`RUN_MAX`] entries, which takes about 10 us. Beside the entries, runs use at most [`RUN_MAX`] times
@@ -15,9 +20,11 @@
 //! is empty: one scan pays for an eighth as many removals.
 
 use super::RankSlots;
-use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NO_ENTRY, SEQS};
+use super::entry::{BACK, Entry, FIRST_SEQ, HOLE, IDS, NO_ENTRY, SEQS};
 use super::sort::sort_from_last;
+use core::cmp::Reverse;
 use core::hint::select_unpredictable;
+use core::mem::{replace, swap, take};
 use std::collections::BinaryHeap;
 
 /// The most and the fewest entries of a run.
@@ -28,12 +35,13 @@ const RUNS_MAX: usize = 64;
 const _: () = assert!(RUNS_MAX <= u64::BITS as usize);
 /// One entry in that many is among the last.
 const LAST_SHARE: usize = 8;
+/// That many stale entries are kept even if they are the majority.
+const STALE_MIN: usize = 64;
 
-/// A container for ids that leave in order, with few exceptions.
+/// A container for ids of which mostly the first leaves or gets another rank.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Runs {
-    /// Only the root may be a [`HOLE`]. The first entry of a run has the number of the run as its id, from
-    /// [`entry::IDS`] on.
+    /// Only the root may be a [`HOLE`]. The first entry of a run has the number of the run as its id, from [`IDS`] on.
     heap: Vec<Entry>,
     /// Each run, last to first.
     runs: Vec<Vec<Entry>>,
@@ -49,6 +57,9 @@ pub(in super::super) struct Runs {
     aside: Vec<Entry>,
     /// The next sequence number.
     pub(super) next_seq: u64,
+    /// The number of entries, and of those that are stale.
+    n: usize,
+    n_stale: usize,
 }
 
 impl Default for Runs {
@@ -63,6 +74,8 @@ impl Default for Runs {
             lasts_from: NO_ENTRY,
             aside: Vec::new(),
             next_seq: FIRST_SEQ,
+            n: 0,
+            n_stale: 0,
         }
     }
 }
@@ -70,23 +83,28 @@ impl Default for Runs {
 impl Runs {
     /// Adds an id behind those of its rank.
     #[inline(always)]
-    pub(super) fn push(&mut self, rank: i64, id: u32) {
+    pub(super) fn push(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
         if self.next_seq == SEQS {
-            self.count_anew();
+            self.rebuild(places);
         }
-        let new = Entry::new(rank, self.next_seq, id);
         self.next_seq += 1;
-        self.add_entry(new);
+        self.add_entry(Entry::new(rank, self.next_seq - 1, id), places);
     }
 
     /// Puts an id that was the first back in front of its rank.
-    pub(super) fn put_back(&mut self, rank: i64, id: u32) {
-        self.add_entry(Entry::new(rank, BACK, id));
+    pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
+        // A stale entry of an earlier return would have the same number.
+        if self.n_stale > 0 {
+            self.rebuild(places);
+        }
+        self.add_entry(Entry::new(rank, BACK, id), places);
     }
 
     /// Adds an entry to the last ones, to the hole of the heap, or to the fresh entries.
     #[inline(always)]
-    fn add_entry(&mut self, new: Entry) {
+    fn add_entry(&mut self, new: Entry, places: &mut impl RankSlots) {
+        places.set_seq(new.id(), new.seq());
+        self.n += 1;
         if new > self.lasts_from {
             return self.lasts.push(new);
         }
@@ -103,138 +121,120 @@ impl Runs {
     /// Removes the first id.
     #[inline(always)]
     pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
-        if self.has_hole() {
-            self.fill_root();
+        if let [only] = self.fresh[..]
+            && self.n == 1
+        {
+            self.fresh.clear();
+            (self.least, self.n) = (NO_ENTRY, 0);
+            return Some(only.id());
         }
-        if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
-            if let [only] = self.fresh[..] {
-                self.fresh.clear();
-                self.least = NO_ENTRY;
-                return Some(only.id());
-            }
-            self.sort_fresh();
-        }
-        let Some(root) = self.heap.first_mut() else { return self.pop_of_lasts() };
-        let id = root.id();
-        if id < entry::IDS {
-            *root = HOLE;
-            return Some(id);
-        }
-        Some(self.pop_of_run(id, places))
-    }
-
-    /// Removes the first id, which is that of a run, and moves the run to the position of its next entry.
-    #[inline(always)]
-    fn pop_of_run(&mut self, named: u32, places: &mut impl RankSlots) -> u32 {
-        let nth = (named - entry::IDS) as usize;
-        let run = &mut self.runs[nth];
-        let first = run.pop().unwrap_or(NO_ENTRY);
-        match run.last() {
-            Some(next) => {
-                places.expect(next.id());
-                sift_down(&mut self.heap, 0, next.with_id(named));
-            }
-            None => {
-                self.free |= 1 << nth;
-                self.heap[0] = HOLE;
-            }
-        }
-        first.id()
-    }
-
-    /// Removes the first of the last entries. There are no others, so these become ordinary entries.
-    #[cold]
-    fn pop_of_lasts(&mut self) -> Option<u32> {
-        self.lasts_from = NO_ENTRY;
-        if !self.lasts.is_empty() {
-            // A sorted vector is a heap.
-            self.heap = core::mem::take(&mut self.lasts).into_sorted_vec();
-        }
-        let root = self.heap.first_mut()?;
-        Some(core::mem::replace(root, HOLE).id())
+        self.find_first(places);
+        (!self.heap.is_empty()).then(|| self.take_root(places).id())
     }
 
     /// Returns the first id.
-    pub(super) fn first(&self) -> Option<u32> {
-        let below = if self.has_hole() { 1..5 } else { 0..1 };
-        let first = self.heap.iter().take(below.end).skip(below.start).fold(self.least, |a, b| a.min(*b));
-        if first == NO_ENTRY {
-            return self.lasts.iter().min().map(|known| known.id());
-        }
-        Some(self.real(first).id())
+    #[inline(always)]
+    pub(super) fn first(&mut self, places: &mut impl RankSlots) -> Option<u32> {
+        self.find_first(places);
+        self.heap.first().map(|root| self.real(*root).id())
     }
 
-    /// Removes an id: the last of all, or another one after a scan.
-    #[cold]
-    pub(super) fn remove(&mut self, id: u32) {
-        let is_it = |known: &Entry| *known != HOLE && known.id() == id;
-        if self.lasts.peek().is_some_and(is_it) {
-            self.lasts.pop();
-        } else if self.lasts.iter().any(is_it) {
-            self.lasts.retain(|known| !is_it(known));
-        } else if let Some(at) = self.fresh.iter().rposition(is_it) {
-            if self.fresh.swap_remove(at) == self.least {
-                self.least = self.fresh.iter().copied().min().unwrap_or(NO_ENTRY);
-            }
-        } else if let Some(at) = self.heap.iter().position(is_it) {
-            self.remove_from_heap(at);
-        } else {
-            let of_run = |(nth, run): (usize, &Vec<Entry>)| Some((nth, run.iter().position(is_it)?));
-            let found = self.runs.iter().enumerate().find_map(of_run);
-            found.into_iter().for_each(|(nth, at)| self.remove_from_run(nth, at));
+    /// Makes the first entry the root of the heap. The heap is empty if there is no entry.
+    #[inline(always)]
+    fn find_first(&mut self, places: &mut impl RankSlots) {
+        self.settle();
+        if self.n_stale > 0 {
+            self.drop_stale(places);
         }
     }
 
-    /// Removes an entry of a run; if it was the first, repairs the heap.
-    fn remove_from_run(&mut self, nth: usize, at: usize) {
-        let run = &mut self.runs[nth];
-        run.remove(at);
-        if at < run.len() {
-            return;
-        }
-        // It was the first of its run.
-        let named = entry::IDS + nth as u32;
-        let Some(root) = self.heap.iter().position(|known| known.id() == named) else { return };
-        match run.last() {
-            Some(next) => sift_down(&mut self.heap, root, next.with_id(named)),
-            None => {
-                self.free |= 1 << nth;
-                self.remove_from_heap(root);
-            }
-        }
-    }
-
-    /// Removes an entry of the heap. The root becomes a hole.
-    fn remove_from_heap(&mut self, at: usize) {
-        if at == 0 {
-            self.heap[0] = HOLE;
-        } else if let Some(last) = self.heap.pop()
-            && at < self.heap.len()
+    /// Drops stale entries until the root of the heap is none.
+    #[inline(never)]
+    fn drop_stale(&mut self, places: &mut impl RankSlots) {
+        while let Some(root) = self.heap.first()
+            && is_stale(&self.real(*root), places)
         {
-            match self.heap[at] < last {
-                true => sift_down(&mut self.heap, at, last),
-                false => sift_up(&mut self.heap, at, last),
+            self.take_root(places);
+            self.n_stale -= 1;
+            self.settle();
+        }
+    }
+
+    /// Makes the least entry the root of the heap, stale or not.
+    #[inline(always)]
+    fn settle(&mut self) {
+        if self.has_hole()
+            && let Some(last) = self.heap.pop()
+            && !self.heap.is_empty()
+        {
+            sift_down(&mut self.heap, 0, last);
+        }
+        if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
+            self.sort_fresh();
+        }
+        if self.heap.is_empty() {
+            // There are only the last entries: they become ordinary ones. A sorted vector is a heap.
+            self.lasts_from = NO_ENTRY;
+            if !self.lasts.is_empty() {
+                self.heap = take(&mut self.lasts).into_sorted_vec();
             }
         }
     }
 
-    /// Moves an id behind those of its new rank, after a scan.
-    #[cold]
-    pub(super) fn move_to(&mut self, rank: i64, id: u32) {
-        self.remove(id);
-        self.push(rank, id);
+    /// Removes the entry at the root of the heap. A run moves to the position of its next entry.
+    #[inline(always)]
+    fn take_root(&mut self, places: &mut impl RankSlots) -> Entry {
+        self.n -= 1;
+        let root = self.heap[0];
+        let Some(nth) = root.id().checked_sub(IDS) else { return replace(&mut self.heap[0], HOLE) };
+        let run = &mut self.runs[nth as usize];
+        let first = run.pop().expect("a run in the heap has entries");
+        if let Some(next) = run.last() {
+            places.expect(next.id());
+            sift_down(&mut self.heap, 0, next.with_id(root.id()));
+        } else {
+            self.free |= 1 << nth;
+            self.heap[0] = HOLE;
+        }
+        first
+    }
+
+    /// Removes an id. If it is neither the root of the heap nor the last of all, its entry becomes stale.
+    pub(super) fn remove(&mut self, id: u32, places: &mut impl RankSlots) {
+        let is_it = |known: Entry| known.id() == id && known.seq() == places.seq(id);
+        if self.heap.first().is_some_and(|root| *root != HOLE && is_it(self.real(*root))) {
+            self.take_root(places);
+        } else if self.lasts.peek().is_some_and(|last| is_it(*last)) {
+            self.lasts.pop();
+            self.n -= 1;
+        } else {
+            self.n_stale += 1;
+        }
+        places.set_seq(id, 0);
+        if self.n_stale > STALE_MIN + self.n / 2 {
+            self.rebuild(places);
+        }
     }
 
     /// Returns the last id of all.
-    pub(super) fn last(&mut self) -> Option<u32> {
+    #[cold]
+    pub(super) fn last(&mut self, places: &mut impl RankSlots) -> Option<u32> {
+        while let Some(last) = self.lasts.peek()
+            && is_stale(last, places)
+        {
+            self.lasts.pop();
+            (self.n, self.n_stale) = (self.n - 1, self.n_stale - 1);
+        }
         if self.lasts.is_empty() {
+            if self.n_stale > 0 {
+                self.rebuild(places);
+            }
             self.set_lasts_apart();
         }
         self.lasts.peek().map(|last| last.id())
     }
 
     /// Moves the last entries to a heap of their own. A sample estimates where they begin.
-    #[cold]
     fn set_lasts_apart(&mut self) {
         let Some(from) = self.sampled_last() else { return };
         self.lasts_from = from;
@@ -248,7 +248,7 @@ impl Runs {
         };
         self.fresh.retain(&mut stays);
         self.heap.retain(|known| {
-            let nth = known.id().wrapping_sub(entry::IDS) as usize;
+            let nth = known.id().wrapping_sub(IDS) as usize;
             match self.runs.get(nth) {
                 _ if *known == HOLE => false,
                 Some(run) => run.last().is_some_and(|first| *first < from),
@@ -270,41 +270,46 @@ impl Runs {
 
     /// Returns the first of the last entries of a sample. At least one entry is among the last: itself.
     fn sampled_last(&mut self) -> Option<Entry> {
-        let mut sample = core::mem::take(&mut self.aside);
+        let mut sample = take(&mut self.aside);
         sample.clear();
-        sample.extend(self.entries().step_by(self.entries().count().div_ceil(RUN_MAX).max(1)));
+        sample.extend(self.all().step_by(self.n.div_ceil(RUN_MAX).max(1)));
         let nth = sample.len().checked_sub(sample.len() / LAST_SHARE + 1);
         let from = nth.map(|nth| *sample.select_nth_unstable(nth).1);
         self.aside = sample;
         from
     }
 
+    /// Returns the first id of the highest rank.
+    pub(super) fn first_of_last(&self, places: &impl RankSlots) -> Option<u32> {
+        let of_ids = self.all().filter(|known| !is_stale(known, places));
+        of_ids.max_by_key(|known| (known.rank, Reverse(known.came))).map(Entry::id)
+    }
+
+    /// Returns the entries of all ids, first to last.
+    pub(super) fn in_order(&self, places: &impl RankSlots) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = self.all().filter(|known| !is_stale(known, places)).collect();
+        assert_eq!(entries.len() + self.n_stale, self.n, "each entry is that of an id, or stale");
+        entries.sort_unstable();
+        entries
+    }
+
     /// Returns all entries, in no order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
-        let is_real = |known: &&Entry| **known != HOLE && known.id() < entry::IDS;
+    fn all(&self) -> impl Iterator<Item = Entry> {
+        let is_real = |known: &&Entry| **known != HOLE && known.id() < IDS;
         let heap = self.heap.iter().filter(is_real);
         heap.chain(self.runs.iter().flatten()).chain(&self.fresh).chain(&self.lasts).copied()
     }
 
     /// An entry of the heap, with its own id if it is the first of a run.
+    #[inline(always)]
     fn real(&self, known: Entry) -> Entry {
-        let run = known.id().checked_sub(entry::IDS).and_then(|nth| self.runs[nth as usize].last());
+        let run = known.id().checked_sub(IDS).and_then(|nth| self.runs[nth as usize].last());
         *run.unwrap_or(&known)
     }
 
     #[inline(always)]
     fn has_hole(&self) -> bool {
         self.heap.first() == Some(&HOLE)
-    }
-
-    /// Fills the hole at the root of the heap with the last entry.
-    #[inline(always)]
-    fn fill_root(&mut self) {
-        if let Some(last) = self.heap.pop()
-            && !self.heap.is_empty()
-        {
-            sift_down(&mut self.heap, 0, last);
-        }
     }
 
     /// Sorts the fresh entries into a run, or puts them into the heap if they are few.
@@ -325,8 +330,9 @@ impl Runs {
             self.runs.push(Vec::new());
         }
         let run = &mut self.runs[nth as usize];
-        core::mem::swap(run, &mut self.fresh);
-        let first = run.last().map_or(NO_ENTRY, |first| first.with_id(entry::IDS + nth));
+        assert!(run.is_empty(), "the bit of run {nth} says so");
+        swap(run, &mut self.fresh);
+        let first = run.last().map_or(NO_ENTRY, |first| first.with_id(IDS + nth));
         self.heap_up(first);
     }
 
@@ -340,19 +346,24 @@ impl Runs {
         sift_up(&mut self.heap, at, new);
     }
 
-    /// Rebuilds the container from these entries.
-    fn rebuild(&mut self, mut all: Vec<Entry>) {
-        // A sorted vector is a heap.
-        all.sort_unstable();
-        *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
-    }
-
-    /// Assigns the lowest sequence numbers to the entries, in order.
+    /// Drops all stale entries, and assigns the lowest sequence numbers to the others, in order.
     #[cold]
-    fn count_anew(&mut self) {
-        self.rebuild(self.entries().collect());
-        self.next_seq = entry::count_anew(self.heap.iter_mut());
+    fn rebuild(&mut self, places: &mut impl RankSlots) {
+        // A sorted vector is a heap.
+        let mut heap = self.in_order(places);
+        for (known, seq) in heap.iter_mut().zip(FIRST_SEQ..) {
+            *known = known.with_seq(seq);
+            places.set_seq(known.id(), seq);
+        }
+        let n = heap.len();
+        *self = Self { heap, n, next_seq: FIRST_SEQ + n as u64, ..Self::default() };
     }
+}
+
+/// Whether an id has left since this entry was added, or has another one.
+#[inline(always)]
+fn is_stale(known: &Entry, places: &impl RankSlots) -> bool {
+    places.seq(known.id()) != known.seq()
 }
 
 /// Moves a hole up the heap to the position of an entry, and puts it there.
