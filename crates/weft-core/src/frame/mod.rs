@@ -10,6 +10,7 @@
 //! Headers grow and shrink at the front. A buffer has [`HEADROOM`] bytes in front of a new packet, so a push does not
 //! move the packet.
 
+pub mod build;
 mod fragment;
 mod offload;
 mod pieces;
