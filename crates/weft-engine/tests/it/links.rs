@@ -4,6 +4,7 @@ use crate::support::{ADD, Behaviour, CART, Call, Net, Network, World, chain, ele
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
+use weft_core::frame::build::ethernet;
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Offload, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
@@ -62,14 +63,8 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
 
 /// An Ethernet frame with an IPv4 and UDP header and a right checksum.
 fn udp(src_port: u16, tos: u8, bytes: usize) -> Vec<u8> {
-    let mut frame = vec![0; bytes.max(42)];
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    frame[14..24].copy_from_slice(&[0x45, tos, 0, 100, 0, 1, 0, 0, 64, 17]);
-    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-    let check = !fold(sum(&frame[14..34]));
-    frame[24..26].copy_from_slice(&check.to_be_bytes());
-    frame[34..36].copy_from_slice(&src_port.to_be_bytes());
-    frame
+    let ip = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tos(tos).fragment(1, 0);
+    ip.udp(src_port, 0).payload(vec![0; bytes.saturating_sub(42)]).build()
 }
 
 /// If this fails, frames that no device took count as sent, or in no count of the link or of its partitions; or they
@@ -378,10 +373,7 @@ fn held_back_gso_frame_is_cut_first() {
     {
         let mut pool = Pool::new(PoolConfig::default());
         let mut link = Link::new(link(program, rate), START, 1);
-        let mut bytes = udp(1, 0, 42 + 2_500);
-        bytes[16..18].copy_from_slice(&2_528_u16.to_be_bytes());
-        bytes[38..40].copy_from_slice(&2_508_u16.to_be_bytes());
-        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        let mut frame = pool.take_filled(&udp(1, 0, 42 + 2_500)).expect("a buffer");
         frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         frame.meta.offload.gso = Some(Gso { kind: GsoKind::Udp, size: 1_000, has_ecn: false });
         link.handle_frame(frame, &mut pool, START);
