@@ -258,26 +258,13 @@ mod tests {
     use super::super::{Insert, Table, TableSpec};
     use super::*;
     use crate::hash::{self, HashKey};
-    use crate::table::{ColumnSpec, Evict};
-    use crate::{Time, Type, Value};
+    use crate::table::ColumnSpec;
+    use crate::{Time, Type};
 
     const N: usize = 20_000;
 
     fn table(ty: Type, hash: HashKey) -> Table {
-        let key = ColumnSpec { name: "key".to_owned(), ty, nullable: false, default: Value::Null };
-        let spec = TableSpec {
-            name: "t".to_owned(),
-            key: vec![key],
-            columns: Vec::new(),
-            max_rows: N as u64,
-            evict: Evict::Reject,
-            ttl: None,
-            ttl_on_access: false,
-            ttl_on_insert: None,
-            shared: false,
-            stripes: None,
-        };
-        Table::new(spec, hash)
+        Table::new(TableSpec::new("t", vec![ColumnSpec::new("key", ty)], Vec::new(), N as u64), hash)
     }
 
     /// The mean and maximum distance of rows from their homes.

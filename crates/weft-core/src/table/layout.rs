@@ -36,6 +36,27 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
+    /// A table for one writer, whose rows stay until they are removed; when it is full, insertions fail.
+    pub fn new(
+        name: impl Into<String>,
+        key: Vec<ColumnSpec>,
+        columns: Vec<ColumnSpec>,
+        max_rows: u64,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            key,
+            columns,
+            max_rows,
+            evict: Evict::Reject,
+            ttl: None,
+            ttl_on_access: false,
+            ttl_on_insert: None,
+            shared: false,
+            stripes: None,
+        }
+    }
+
     /// Whether rows expire.
     pub fn expires(&self) -> bool {
         self.ttl.is_some() || self.ttl_on_insert.is_some()
@@ -60,6 +81,13 @@ pub struct ColumnSpec {
     /// The value in a new row, and in an old row when the column is added later. NULL in a column that is not nullable
     /// stands for zero or the empty text.
     pub default: Value,
+}
+
+impl ColumnSpec {
+    /// A column that is never NULL, and is zero or empty in a new row.
+    pub fn new(name: impl Into<String>, ty: Type) -> Self {
+        Self { name: name.into(), ty, nullable: false, default: Value::Null }
+    }
 }
 
 /// Bytes of a text or bytes column without a declared bound.
