@@ -49,6 +49,11 @@ const FEW: usize = 12;
 /// Maximum number of short-prefix entries whose cells one change rebuilds.
 const ENTRIES_MAX: usize = 16;
 
+const _: () = assert!(2 * RUN_MAX - 1 <= LINE, "a run fits a line");
+const _: () =
+    assert!(NODE_BITS_MAX <= ROOT_BITS_MAX && ROOT_BITS_SPARE_MAX <= ROOT_BITS_MAX && ROOT_BITS_MAX < 32);
+const _: () = assert!(RUN_MAX < LONG_RUN_MAX);
+
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
 pub(crate) struct Trie {
@@ -122,6 +127,7 @@ pub const RUN: u32 = 0b10 << 30;
 pub const LONG: u32 = 3;
 
 fn node_entry(line: usize, width: u8) -> u32 {
+    assert!((1..=ROOT_BITS_MAX).contains(&width) && line < LINES_MAX, "an entry has 5 and 25 bits for them");
     NODE | (32 - u32::from(width)) << 25 | line as u32
 }
 
@@ -131,6 +137,7 @@ fn width_of(node: u32) -> u8 {
 }
 
 fn run_entry(word: usize, class: u32) -> u32 {
+    assert!(word.is_multiple_of(QUARTER) && class <= LONG, "a run begins with a quarter of a line");
     RUN | class << 28 | (word / QUARTER) as u32
 }
 
@@ -452,6 +459,10 @@ impl Trie {
     /// Builds the trie from intervals that cover all values, with a root of `root_bits` bits if it is a node. None if
     /// it would take more than `lines` lines.
     fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, lines: usize) -> Option<()> {
+        assert!(
+            intervals.first().is_some_and(|(first, _)| *first == K::from(0)),
+            "the intervals cover all values"
+        );
         let mut builder = Builder { lines: LinePool::new(lines), depth: 0, root_bits };
         self.root = builder.entry(intervals, K::from(0), self.bits, 0)?;
         (self.lines, self.depth) = (builder.lines, builder.depth);

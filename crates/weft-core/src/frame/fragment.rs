@@ -136,6 +136,7 @@ fn of_all_fragments(header: &[u8]) -> Vec<u8> {
         rest = &rest[length..];
     }
     later.resize(later.len().next_multiple_of(4), END_OF_OPTIONS);
+    assert!(later.len() <= header.len().next_multiple_of(4), "later fragments have no more options");
     later[0] = 0x40 | (later.len() / 4) as u8;
     later
 }

@@ -19,6 +19,7 @@ const IPV6_HEADER_BYTES: usize = 40;
 /// Behind the next-header byte: a header of eight bytes with the jumbo payload option, before the length.
 const JUMBO: [u8; 3] = [0, 0xc2, 4];
 const JUMBO_BYTES: usize = 8;
+const _: () = assert!(BIG_PACKET_MAX <= PIECES_MAX * IP_PACKET_MAX, "the pieces hold the longest packet");
 
 impl Pool {
     /// Appends a GSO packet, which may be longer than 64 KiB, to `out`, as packets of as many segments as IP can

@@ -137,6 +137,7 @@ impl Pool {
         if n > SEGMENTS_MAX {
             return Err(SegmentError::Malformed);
         }
+        assert!(cut.size > 0 && cut.payload <= frame.len(), "the plan is of this frame");
         let first = out.len();
         out.reserve(n.min(BATCH_MAX));
         for number in 0..n {

@@ -241,6 +241,7 @@ impl Header {
         let age_by_touch = by_touch && spec.ttl_on_access;
         let age_at = touched.filter(|_| age_by_touch).unwrap_or(WRITTEN_AT);
         let words = inserted.or(touched).unwrap_or(WRITTEN_AT) + 1;
+        assert!(age_at < words && words <= WRITTEN_AT + 3, "state, and at most three times");
         Self { by_write, touched, inserted, age_by_touch, age_at, words }
     }
 
@@ -389,6 +390,7 @@ fn lay_out_group(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_w
         }
         columns.push(Column { spec: spec.clone(), at });
     }
+    assert!(template.len() <= ROW_BYTES_MAX / 8, "the caller limits the words of a row");
     Layout { columns: columns.into(), template: template.into() }
 }
 

@@ -72,6 +72,7 @@ impl Builder {
             return None;
         }
         let n = intervals.len();
+        assert!((2..=LONG_RUN_MAX).contains(&n), "one interval needs no run");
         let class = [2, 4, RUN_MAX].iter().position(|&most| n <= most).unwrap_or(LONG as usize);
         // Padding never starts an interval, or repeats the last one.
         let more = if class == LONG as usize { 0 } else { (2 << class) - n };

@@ -200,6 +200,7 @@ impl Trie {
         above: &[u32],
         store: &RuleStore,
     ) -> Option<()> {
+        assert!(cell >> at.width() == 0, "the node has this cell");
         let before = self.lines.word(at.word(cell));
         let Entry { first, left, depth, .. } = at.below(cell, before);
         let last = first.last(left);
