@@ -4,7 +4,7 @@ use crate::support::{ADD, Behaviour, CART, Call, Net, Network, World, chain, ele
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
-use weft_core::frame::build::ethernet;
+use weft_core::frame::build::{ethernet, ipv6};
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Offload, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
@@ -197,11 +197,8 @@ fn flow_key_is_the_five_tuple() {
 #[test]
 fn ports_follow_extension_headers() {
     let flow = |first: u8, extensions: &[u8], port: u8| {
-        let mut packet = vec![0x60, 0, 0, 0, 0, 0, first, 64];
-        packet.extend([1; 32]);
-        packet.extend(extensions);
-        packet.extend([0, port, 0, 53, 0, 8, 0, 0]);
-        describe(KEY, &packet, true).flow
+        let packet = ipv6([1; 16], [1; 16]).protocol(first).other(extensions);
+        describe(KEY, &packet.payload([0, port, 0, 53, 0, 8, 0, 0]).build(), true).flow
     };
     let options = [60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(flow(0, &options, 7), flow(17, &[], 7), "hop by hop and for the destination");
@@ -386,14 +383,8 @@ fn held_back_gso_frame_is_cut_first() {
 #[test]
 fn network_length_excludes_framing() {
     let frame = |n_tags: usize, said: u16, bytes: usize| {
-        let mut frame = vec![0; 12];
-        (0..n_tags).for_each(|_| frame.extend([0x81, 0x00, 0, 7]));
-        let at = frame.len() + 2;
-        frame.extend([0x08, 0x00, 0x45, 0]);
-        frame.extend(said.to_be_bytes());
-        frame.resize(at + bytes, 0);
-        frame[at + 9] = 17;
-        frame
+        let link = (0..n_tags).fold(ethernet(), |link, _| link.vlan(7));
+        link.ipv4([0; 4], [0; 4]).length(said).protocol(17).payload(vec![0; bytes - 20]).build()
     };
     // Padded to 46 bytes, full, one byte more than its length says, tags, and not IP.
     let mut arp = frame(0, 0, 48);
