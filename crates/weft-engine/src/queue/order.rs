@@ -15,7 +15,7 @@ impl Level {
 
     /// Returns the first partition among those with the highest rank.
     pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
-        self.orders[node as usize].first_of_last(&self.partitions)
+        self.orders[node as usize].first_of_last()
     }
 
     /// Returns all partitions in a node's order, first to last.
@@ -98,6 +98,8 @@ impl Level {
 
 /// The records of partitions hold their positions in the order.
 impl RankSlots for Records {
+    const MOVES: bool = true;
+
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)
@@ -106,16 +108,6 @@ impl RankSlots for Records {
     #[inline(always)]
     fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
         self.head_mut(id)[kept::PLACE] = paired(prev, next) | kept::IN_ORDER;
-    }
-
-    #[inline(always)]
-    fn seq(&self, id: u32) -> u64 {
-        self.head(id)[kept::PLACE].checked_sub(kept::IN_ORDER).unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn set_seq(&mut self, id: u32, seq: u64) {
-        self.head_mut(id)[kept::PLACE] = seq | kept::IN_ORDER;
     }
 
     #[inline(always)]

@@ -20,9 +20,6 @@ const ECN: usize = KEPT + word::ECN as usize;
 const RANK: usize = KEPT + word::PACKET_RANK as usize;
 const FIELDS: usize = KEPT + word::FIELDS as usize;
 
-/// Marks a link that is a sequence number.
-const SEQ: u64 = 1 << 63;
-
 /// The most cache lines of a packet.
 pub(super) const LINES_MAX: usize = (KEPT + size_of::<PacketWords>() / 8).div_ceil(LINE_WORDS);
 /// A record with as many cache lines as a packet may have.
@@ -343,6 +340,8 @@ pub(super) fn unlink_first(packet: &Head, line: &mut u64) {
 
 /// Packets hold the positions of ranked packets in their own words.
 impl RankSlots for Packets {
+    const MOVES: bool = false;
+
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[LINK])
@@ -351,17 +350,6 @@ impl RankSlots for Packets {
     #[inline(always)]
     fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
         self.head_mut(id)[LINK] = paired(prev, next);
-    }
-
-    /// 0 of a free slot: its link is a slot.
-    #[inline(always)]
-    fn seq(&self, id: u32) -> u64 {
-        self.head(id)[LINK].checked_sub(SEQ).unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn set_seq(&mut self, id: u32, seq: u64) {
-        self.head_mut(id)[LINK] = seq | SEQ;
     }
 
     #[inline(always)]

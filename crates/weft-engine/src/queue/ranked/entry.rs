@@ -41,11 +41,6 @@ impl Entry {
         self.came as u32 & ((1 << ID_BITS) - 1)
     }
 
-    #[inline(always)]
-    pub(super) fn seq(self) -> u64 {
-        self.came >> ID_BITS
-    }
-
     /// The same entry with another sequence number.
     pub(super) fn with_seq(self, seq: u64) -> Self {
         Self { came: seq << ID_BITS | u64::from(self.id()), ..self }

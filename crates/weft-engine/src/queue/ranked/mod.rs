@@ -24,14 +24,12 @@ pub(super) enum Ranked {
 
 /// The state per id: one word, and its rank. The owner of the ids stores both.
 pub(super) trait RankSlots {
-    /// In a list of a rank: the neighbours.
+    /// Whether ids leave from anywhere and change their ranks. Others leave as the first or the last.
+    const MOVES: bool;
+    /// The neighbours in the list of a rank, or the position in a heap.
     fn links(&self, id: u32) -> (u32, u32);
     /// Sets both.
     fn set_links(&mut self, id: u32, links: (u32, u32));
-    /// In a heap: the sequence number. A number that is not in the heap if the id has left.
-    fn seq(&self, id: u32) -> u64;
-    /// Sets the sequence number, in place of the neighbours.
-    fn set_seq(&mut self, id: u32, seq: u64);
     /// The rank of an id in the container.
     fn rank(&self, id: u32) -> i64;
     /// Sets the rank.
@@ -97,10 +95,7 @@ impl Ranked {
                     buckets.append(to, id, places);
                 }
             }
-            Self::Runs(runs) => {
-                runs.remove(id, places);
-                runs.push(rank, id, places);
-            }
+            Self::Runs(runs) => runs.move_to(rank, id, places),
         }
         places.set_rank(id, rank);
     }
@@ -134,10 +129,10 @@ impl Ranked {
     }
 
     /// Returns the first id of the highest rank.
-    pub(super) fn first_of_last(&self, places: &impl RankSlots) -> Option<u32> {
+    pub(super) fn first_of_last(&self) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.first_of_last(),
-            Self::Runs(runs) => runs.first_of_last(places),
+            Self::Runs(runs) => runs.first_of_last(),
         }
     }
 
@@ -154,7 +149,7 @@ impl Ranked {
     pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
         match self {
             Self::Buckets(buckets) => buckets.ids(places),
-            Self::Runs(runs) => runs.in_order(places).into_iter().map(Entry::id).collect(),
+            Self::Runs(runs) => runs.in_order().into_iter().map(Entry::id).collect(),
         }
     }
 }
@@ -165,10 +160,9 @@ mod tests {
     use super::{NONE, RankSlots, Ranked};
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
-    use weft_ir::queue::layout::{pair, paired};
 
     /// RankSlots for ids from 0 on.
-    struct Table(Vec<RankSlot>);
+    struct Table<const MOVES: bool>(Vec<RankSlot>);
 
     #[derive(Clone, Copy, Debug)]
     struct RankSlot {
@@ -176,28 +170,21 @@ mod tests {
         links: (u32, u32),
     }
 
-    impl Table {
+    impl<const MOVES: bool> Table<MOVES> {
         fn new(n: usize) -> Self {
             Self(vec![RankSlot { rank: 0, links: (NONE, NONE) }; n])
         }
     }
 
-    impl RankSlots for Table {
+    impl<const MOVES: bool> RankSlots for Table<MOVES> {
+        const MOVES: bool = MOVES;
+
         fn links(&self, id: u32) -> (u32, u32) {
             self.0[id as usize].links
         }
 
         fn set_links(&mut self, id: u32, links: (u32, u32)) {
             self.0[id as usize].links = links;
-        }
-
-        fn seq(&self, id: u32) -> u64 {
-            let (low, high) = self.links(id);
-            paired(low, high)
-        }
-
-        fn set_seq(&mut self, id: u32, seq: u64) {
-            self.set_links(id, pair(seq));
         }
 
         fn rank(&self, id: u32) -> i64 {
@@ -212,9 +199,14 @@ mod tests {
     /// If this fails, partitions are served out of order: the container differs from a sorted map.
     #[test]
     fn ranked_is_a_stable_sorted_map() {
+        matches_sorted_map::<true>();
+        matches_sorted_map::<false>();
+    }
+
+    fn matches_sorted_map<const MOVES: bool>() {
         for bits in [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None] {
             let mut ranked = Ranked::new(bits);
-            let (mut rng, mut places) = (Rng::from_seed(7), Table::new(200));
+            let (mut rng, mut places) = (Rng::from_seed(7), Table::<MOVES>::new(200));
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
             let mut at: Vec<Option<(i64, u64)>> = vec![None; 200];
             for seq in 0..20_000_u64 {
@@ -235,8 +227,16 @@ mod tests {
                 let rank = bits.map_or(given, |bits| given.clamp(0, (1 << bits) - 1));
                 match at[id as usize].take() {
                     Some(key) => {
+                        let (mut id, mut key) = (id, key);
+                        if !MOVES {
+                            // Only the first and the last leave.
+                            at[id as usize] = Some(key);
+                            let end = [ranked.first(&mut places), ranked.last(&mut places)][rng.below(2)];
+                            id = end.expect("there is one");
+                            key = at[id as usize].take().expect("it is in the container");
+                        }
                         known.remove(&key);
-                        if rng.below(2) == 0 {
+                        if !MOVES || rng.below(2) == 0 {
                             ranked.remove(id, &mut places);
                             if rng.below(2) == 0 {
                                 // The first leaves, the most frequent case.
@@ -272,7 +272,7 @@ mod tests {
                 assert_eq!(ranked.first(&mut places), known.values().next().copied(), "{bits:?} at {seq}");
                 let highest = known.keys().next_back().map(|(rank, _)| *rank);
                 let last = known.iter().find(|((rank, _), _)| Some(*rank) == highest).map(|(_, id)| *id);
-                assert_eq!(ranked.first_of_last(&places), last, "{bits:?} at {seq}");
+                assert_eq!(ranked.first_of_last(), last, "{bits:?} at {seq}");
                 if rng.percent(30) {
                     assert_eq!(
                         ranked.last(&mut places),
@@ -290,7 +290,7 @@ mod tests {
     fn burst_leaves_in_rank_order() {
         const N: u32 = 100_000;
         for bits in [Some(0), Some(5), Some(18), None] {
-            let (mut ranked, mut places) = (Ranked::new(bits), Table::new(N as usize));
+            let (mut ranked, mut places) = (Ranked::new(bits), Table::<false>::new(N as usize));
             let mut rng = Rng::from_seed(3);
             let mut free: Vec<u32> = (0..N).collect();
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
@@ -308,8 +308,10 @@ mod tests {
                     assert_eq!(ranked.pop(&mut places), first, "{bits:?} of {burst} at {nth}");
                     free.extend(first);
                 }
-                // An id in the middle leaves.
-                if let Some((key, id)) = known.iter().nth(known.len() / 2).map(|(key, id)| (*key, *id)) {
+                // An id in the middle leaves, if it has neighbours.
+                if bits.is_some()
+                    && let Some((key, id)) = known.iter().nth(known.len() / 2).map(|(key, id)| (*key, *id))
+                {
                     ranked.remove(id, &mut places);
                     known.remove(&key);
                     free.push(id);

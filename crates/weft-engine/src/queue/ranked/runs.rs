@@ -4,12 +4,10 @@
 //! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
 //! into the heap. So bursts are sorted, which costs less than a heap operation per entry, and a heap of a few runs is
 //! low. The entry that leaves the root leaves a hole, which the next arrival fills. On a busy link, one entry arrives
-//! for each that leaves, and a partition that was served gets its new position. The hole saves one way down for each,
-//! and an entry less than all others needs no way at all.
+//! for each that leaves. The hole saves one way down per packet, and an entry less than all others needs no way at all.
 //!
-//! Only the first and the last entry are found. Any other id that leaves, or gets another rank, keeps its old entry,
-//! which is stale: its number is not that of the id any more. Stale entries are dropped when they are the first, or
-//! all at once when they are the majority.
+//! Ids that may leave from anywhere ([`RankSlots::MOVES`]) go into the heap at once, and their owner knows their
+//! positions there. Others leave as the first or the last.
 //!
 //! Each entry is sorted once or enters the heap once, so its cost grows with the logarithm of their number. No step
 //! sorts more than [`RUN_MAX`] entries, which takes about 10 us. Beside the entries, runs use at most [`RUN_MAX`] times
@@ -19,12 +17,12 @@
 //! all entries moves to a heap of its own, whose root is the last of all. The others are not searched until that heap
 //! is empty: one scan pays for an eighth as many removals.
 
-use super::RankSlots;
 use super::entry::{BACK, Entry, FIRST_SEQ, HOLE, IDS, NO_ENTRY, SEQS};
 use super::sort::sort_from_last;
+use super::{NONE, RankSlots};
 use core::cmp::Reverse;
 use core::hint::select_unpredictable;
-use core::mem::{replace, swap, take};
+use core::mem::{swap, take};
 use std::collections::BinaryHeap;
 
 /// The most and the fewest entries of a run.
@@ -35,8 +33,6 @@ const RUNS_MAX: usize = 64;
 const _: () = assert!(RUNS_MAX <= u64::BITS as usize);
 /// One entry in that many is among the last.
 const LAST_SHARE: usize = 8;
-/// That many stale entries are kept even if they are the majority.
-const STALE_MIN: usize = 64;
 
 /// A container for ids of which mostly the first leaves or gets another rank.
 #[derive(Clone, Debug)]
@@ -57,9 +53,6 @@ pub(in super::super) struct Runs {
     aside: Vec<Entry>,
     /// The next sequence number.
     pub(super) next_seq: u64,
-    /// The number of entries, and of those that are stale.
-    n: usize,
-    n_stale: usize,
 }
 
 impl Default for Runs {
@@ -74,168 +67,170 @@ impl Default for Runs {
             lasts_from: NO_ENTRY,
             aside: Vec::new(),
             next_seq: FIRST_SEQ,
-            n: 0,
-            n_stale: 0,
         }
     }
 }
 
 impl Runs {
-    /// Adds an id behind those of its rank.
+    /// Creates an entry behind those of its rank.
     #[inline(always)]
-    pub(super) fn push(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
+    fn new_entry<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) -> Entry {
         if self.next_seq == SEQS {
-            self.rebuild(places);
+            self.count_anew(places);
         }
         self.next_seq += 1;
-        self.add_entry(Entry::new(rank, self.next_seq - 1, id), places);
+        Entry::new(rank, self.next_seq - 1, id)
+    }
+
+    /// Adds an id behind those of its rank.
+    #[inline(always)]
+    pub(super) fn push<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) {
+        let new = self.new_entry(rank, id, places);
+        self.add_entry(new, places);
     }
 
     /// Puts an id that was the first back in front of its rank.
-    pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
-        // A stale entry of an earlier return would have the same number.
-        if self.n_stale > 0 {
-            self.rebuild(places);
-        }
+    pub(super) fn put_back<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) {
         self.add_entry(Entry::new(rank, BACK, id), places);
     }
 
-    /// Adds an entry to the last ones, to the hole of the heap, or to the fresh entries.
+    /// Moves an id behind those of its new rank.
     #[inline(always)]
-    fn add_entry(&mut self, new: Entry, places: &mut impl RankSlots) {
-        places.set_seq(new.id(), new.seq());
-        self.n += 1;
+    pub(super) fn move_to<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) {
+        assert!(P::MOVES, "the position of an id is known");
+        let new = self.new_entry(rank, id, places);
+        let at = places.links(id).0 as usize;
+        match new < self.heap[at] {
+            true => sift_up(&mut self.heap, at, new, places),
+            false => sift_down(&mut self.heap, at, new, places),
+        }
+    }
+
+    /// Adds an entry to the last ones, to the heap, or to the fresh entries.
+    #[inline(always)]
+    fn add_entry<P: RankSlots>(&mut self, new: Entry, places: &mut P) {
         if new > self.lasts_from {
             return self.lasts.push(new);
         }
-        if self.has_hole() {
-            return sift_down(&mut self.heap, 0, new);
+        if P::MOVES || self.has_hole() {
+            return self.heap_up(new, places);
         }
         self.least = self.least.less(new);
         self.fresh.push(new);
         if self.fresh.len() == RUN_MAX {
-            self.sort_fresh();
+            self.sort_fresh(places);
         }
     }
 
     /// Removes the first id.
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
+    pub(super) fn pop<P: RankSlots>(&mut self, places: &mut P) -> Option<u32> {
         if let [only] = self.fresh[..]
-            && self.n == 1
+            && self.least < self.heap_first()
+            && !self.has_hole()
         {
             self.fresh.clear();
-            (self.least, self.n) = (NO_ENTRY, 0);
+            self.least = NO_ENTRY;
             return Some(only.id());
         }
-        self.find_first(places);
-        (!self.heap.is_empty()).then(|| self.take_root(places).id())
+        self.settle(places);
+        (!self.heap.is_empty()).then(|| self.take_root(places))
     }
 
     /// Returns the first id.
     #[inline(always)]
-    pub(super) fn first(&mut self, places: &mut impl RankSlots) -> Option<u32> {
-        self.find_first(places);
+    pub(super) fn first<P: RankSlots>(&mut self, places: &mut P) -> Option<u32> {
+        self.settle(places);
         self.heap.first().map(|root| self.real(*root).id())
     }
 
     /// Makes the first entry the root of the heap. The heap is empty if there is no entry.
     #[inline(always)]
-    fn find_first(&mut self, places: &mut impl RankSlots) {
-        self.settle();
-        if self.n_stale > 0 {
-            self.drop_stale(places);
-        }
-    }
-
-    /// Drops stale entries until the root of the heap is none.
-    #[inline(never)]
-    fn drop_stale(&mut self, places: &mut impl RankSlots) {
-        while let Some(root) = self.heap.first()
-            && is_stale(&self.real(*root), places)
-        {
-            self.take_root(places);
-            self.n_stale -= 1;
-            self.settle();
-        }
-    }
-
-    /// Makes the least entry the root of the heap, stale or not.
-    #[inline(always)]
-    fn settle(&mut self) {
+    fn settle<P: RankSlots>(&mut self, places: &mut P) {
         if self.has_hole()
             && let Some(last) = self.heap.pop()
             && !self.heap.is_empty()
         {
-            sift_down(&mut self.heap, 0, last);
+            sift_down(&mut self.heap, 0, last, places);
         }
-        if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
-            self.sort_fresh();
+        if self.least < self.heap_first() {
+            self.sort_fresh(places);
         }
-        if self.heap.is_empty() {
-            // There are only the last entries: they become ordinary ones. A sorted vector is a heap.
-            self.lasts_from = NO_ENTRY;
-            if !self.lasts.is_empty() {
-                self.heap = take(&mut self.lasts).into_sorted_vec();
-            }
+        if self.heap.is_empty() && !self.lasts.is_empty() {
+            self.use_lasts();
         }
+    }
+
+    /// Makes the last entries ordinary ones: there are no others.
+    #[cold]
+    fn use_lasts(&mut self) {
+        self.lasts_from = NO_ENTRY;
+        // A sorted vector is a heap.
+        self.heap = take(&mut self.lasts).into_sorted_vec();
     }
 
     /// Removes the entry at the root of the heap. A run moves to the position of its next entry.
     #[inline(always)]
-    fn take_root(&mut self, places: &mut impl RankSlots) -> Entry {
-        self.n -= 1;
+    fn take_root<P: RankSlots>(&mut self, places: &mut P) -> u32 {
         let root = self.heap[0];
-        let Some(nth) = root.id().checked_sub(IDS) else { return replace(&mut self.heap[0], HOLE) };
+        let Some(nth) = root.id().checked_sub(IDS) else {
+            self.heap[0] = HOLE;
+            return root.id();
+        };
         let run = &mut self.runs[nth as usize];
         let first = run.pop().expect("a run in the heap has entries");
         if let Some(next) = run.last() {
             places.expect(next.id());
-            sift_down(&mut self.heap, 0, next.with_id(root.id()));
+            sift_down(&mut self.heap, 0, next.with_id(root.id()), places);
         } else {
             self.free |= 1 << nth;
             self.heap[0] = HOLE;
         }
-        first
+        first.id()
     }
 
-    /// Removes an id. If it is neither the root of the heap nor the last of all, its entry becomes stale.
-    pub(super) fn remove(&mut self, id: u32, places: &mut impl RankSlots) {
-        let is_it = |known: Entry| known.id() == id && known.seq() == places.seq(id);
-        if self.heap.first().is_some_and(|root| *root != HOLE && is_it(self.real(*root))) {
-            self.take_root(places);
-        } else if self.lasts.peek().is_some_and(|last| is_it(*last)) {
-            self.lasts.pop();
-            self.n -= 1;
-        } else {
-            self.n_stale += 1;
+    /// Removes an id. Without known positions it must be the first or the last, which the caller has looked up.
+    #[inline(always)]
+    pub(super) fn remove<P: RankSlots>(&mut self, id: u32, places: &mut P) {
+        if P::MOVES {
+            return self.remove_from_heap(places.links(id).0 as usize, places);
         }
-        places.set_seq(id, 0);
-        if self.n_stale > STALE_MIN + self.n / 2 {
-            self.rebuild(places);
+        if !self.has_hole() && self.heap.first().is_some_and(|root| self.real(*root).id() == id) {
+            self.take_root(places);
+        } else {
+            let last = self.lasts.pop();
+            assert_eq!(last.map(Entry::id), Some(id), "it is the last one");
+        }
+    }
+
+    /// Removes an entry of the heap. The root becomes a hole.
+    fn remove_from_heap<P: RankSlots>(&mut self, at: usize, places: &mut P) {
+        if at == 0 {
+            self.heap[0] = HOLE;
+            return;
+        }
+        let last = self.heap.pop().expect("the entry is in the heap");
+        match self.heap.get(at) {
+            Some(known) if *known < last => sift_down(&mut self.heap, at, last, places),
+            Some(_) => sift_up(&mut self.heap, at, last, places),
+            None => {}
         }
     }
 
     /// Returns the last id of all.
     #[cold]
-    pub(super) fn last(&mut self, places: &mut impl RankSlots) -> Option<u32> {
-        while let Some(last) = self.lasts.peek()
-            && is_stale(last, places)
-        {
-            self.lasts.pop();
-            (self.n, self.n_stale) = (self.n - 1, self.n_stale - 1);
+    pub(super) fn last<P: RankSlots>(&mut self, places: &mut P) -> Option<u32> {
+        if P::MOVES {
+            return self.all().max().map(Entry::id);
         }
         if self.lasts.is_empty() {
-            if self.n_stale > 0 {
-                self.rebuild(places);
-            }
-            self.set_lasts_apart();
+            self.set_lasts_apart(places);
         }
         self.lasts.peek().map(|last| last.id())
     }
 
     /// Moves the last entries to a heap of their own. A sample estimates where they begin.
-    fn set_lasts_apart(&mut self) {
+    fn set_lasts_apart<P: RankSlots>(&mut self, places: &mut P) {
         let Some(from) = self.sampled_last() else { return };
         self.lasts_from = from;
         let lasts = &mut self.lasts;
@@ -264,7 +259,7 @@ impl Runs {
         }
         for at in 1..self.heap.len() {
             let known = self.heap[at];
-            sift_up(&mut self.heap, at, known);
+            sift_up(&mut self.heap, at, known, places);
         }
     }
 
@@ -272,7 +267,7 @@ impl Runs {
     fn sampled_last(&mut self) -> Option<Entry> {
         let mut sample = take(&mut self.aside);
         sample.clear();
-        sample.extend(self.all().step_by(self.n.div_ceil(RUN_MAX).max(1)));
+        sample.extend(self.all().step_by(self.all().count().div_ceil(RUN_MAX).max(1)));
         let nth = sample.len().checked_sub(sample.len() / LAST_SHARE + 1);
         let from = nth.map(|nth| *sample.select_nth_unstable(nth).1);
         self.aside = sample;
@@ -280,15 +275,13 @@ impl Runs {
     }
 
     /// Returns the first id of the highest rank.
-    pub(super) fn first_of_last(&self, places: &impl RankSlots) -> Option<u32> {
-        let of_ids = self.all().filter(|known| !is_stale(known, places));
-        of_ids.max_by_key(|known| (known.rank, Reverse(known.came))).map(Entry::id)
+    pub(super) fn first_of_last(&self) -> Option<u32> {
+        self.all().max_by_key(|known| (known.rank, Reverse(known.came))).map(Entry::id)
     }
 
-    /// Returns the entries of all ids, first to last.
-    pub(super) fn in_order(&self, places: &impl RankSlots) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.all().filter(|known| !is_stale(known, places)).collect();
-        assert_eq!(entries.len() + self.n_stale, self.n, "each entry is that of an id, or stale");
+    /// Returns all entries, first to last.
+    pub(super) fn in_order(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = self.all().collect();
         entries.sort_unstable();
         entries
     }
@@ -312,13 +305,19 @@ impl Runs {
         self.heap.first() == Some(&HOLE)
     }
 
+    /// The root of the heap, which may be a hole.
+    #[inline(always)]
+    fn heap_first(&self) -> Entry {
+        *self.heap.first().unwrap_or(&NO_ENTRY)
+    }
+
     /// Sorts the fresh entries into a run, or puts them into the heap if they are few.
     #[inline(never)]
-    fn sort_fresh(&mut self) {
+    fn sort_fresh<P: RankSlots>(&mut self, places: &mut P) {
         self.least = NO_ENTRY;
         if self.fresh.len() < RUN_MIN || self.free == 0 {
             for at in 0..self.fresh.len() {
-                self.heap_up(self.fresh[at]);
+                self.heap_up(self.fresh[at], places);
             }
             self.fresh.clear();
             return;
@@ -333,41 +332,43 @@ impl Runs {
         assert!(run.is_empty(), "the bit of run {nth} says so");
         swap(run, &mut self.fresh);
         let first = run.last().map_or(NO_ENTRY, |first| first.with_id(IDS + nth));
-        self.heap_up(first);
+        self.heap_up(first, places);
     }
 
     /// Adds an entry to the heap.
-    fn heap_up(&mut self, new: Entry) {
+    #[inline(always)]
+    fn heap_up<P: RankSlots>(&mut self, new: Entry, places: &mut P) {
         if self.has_hole() {
-            return sift_down(&mut self.heap, 0, new);
+            return sift_down(&mut self.heap, 0, new, places);
         }
         let at = self.heap.len();
         self.heap.push(new);
-        sift_up(&mut self.heap, at, new);
+        sift_up(&mut self.heap, at, new, places);
     }
 
-    /// Drops all stale entries, and assigns the lowest sequence numbers to the others, in order.
+    /// Assigns the lowest sequence numbers to the entries, in order.
     #[cold]
-    fn rebuild(&mut self, places: &mut impl RankSlots) {
+    fn count_anew<P: RankSlots>(&mut self, places: &mut P) {
         // A sorted vector is a heap.
-        let mut heap = self.in_order(places);
-        for (known, seq) in heap.iter_mut().zip(FIRST_SEQ..) {
+        let mut heap = self.in_order();
+        for (at, (known, seq)) in heap.iter_mut().zip(FIRST_SEQ..).enumerate() {
             *known = known.with_seq(seq);
-            places.set_seq(known.id(), seq);
+            set_position(*known, at, places);
         }
-        let n = heap.len();
-        *self = Self { heap, n, next_seq: FIRST_SEQ + n as u64, ..Self::default() };
+        *self = Self { next_seq: FIRST_SEQ + heap.len() as u64, heap, ..Self::default() };
     }
 }
 
-/// Whether an id has left since this entry was added, or has another one.
+/// Stores the position of an entry in the heap, if its id may leave from there.
 #[inline(always)]
-fn is_stale(known: &Entry, places: &impl RankSlots) -> bool {
-    places.seq(known.id()) != known.seq()
+fn set_position<P: RankSlots>(entry: Entry, at: usize, places: &mut P) {
+    if P::MOVES {
+        places.set_links(entry.id(), (at as u32, NONE));
+    }
 }
 
 /// Moves a hole up the heap to the position of an entry, and puts it there.
-fn sift_up(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_up<P: RankSlots>(heap: &mut [Entry], mut at: usize, new: Entry, places: &mut P) {
     while at > 0 {
         let parent = (at - 1) / 4;
         let above = heap[parent];
@@ -375,14 +376,16 @@ fn sift_up(heap: &mut [Entry], mut at: usize, new: Entry) {
             break;
         }
         heap[at] = above;
+        set_position(above, at, places);
         at = parent;
     }
     heap[at] = new;
+    set_position(new, at, places);
 }
 
 /// Moves a hole down the heap to the position of an entry, and puts it there.
 #[inline(always)]
-fn sift_down(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_down<P: RankSlots>(heap: &mut [Entry], mut at: usize, new: Entry, places: &mut P) {
     loop {
         let first = at * 4 + 1;
         let (least, below) = match heap.get(first..) {
@@ -408,7 +411,9 @@ fn sift_down(heap: &mut [Entry], mut at: usize, new: Entry) {
             break;
         }
         heap[at] = below;
+        set_position(below, at, places);
         at = least;
     }
     heap[at] = new;
+    set_position(new, at, places);
 }
