@@ -196,7 +196,7 @@ impl FrameBuilder {
     pub fn options(mut self, options: &[u8]) -> Self {
         let (last, bytes) = self.last();
         match last.kind {
-            HeaderKind::Tcp => bytes[12] += (options.len() / 4 << 4) as u8,
+            HeaderKind::Tcp => bytes[12] += ((options.len() / 4) << 4) as u8,
             _ => bytes[0] += (options.len() / 4) as u8,
         }
         self.bytes.extend(options);
@@ -300,7 +300,7 @@ impl FrameBuilder {
                 L4Checksum::Partial => fold(self.pseudo_sum(kind, bytes)),
                 L4Checksum::Right => {
                     // RFC 768: a UDP checksum that is 0 is sent as all ones.
-                    match !fold(self.pseudo_sum(kind, bytes) + sum(&self.bytes[at..])) {
+                    match !fold(self.pseudo_sum(kind, bytes) + u64::from(fold(sum(&self.bytes[at..])))) {
                         0 if kind == HeaderKind::Udp => 0xffff,
                         right => right,
                     }
@@ -341,7 +341,7 @@ mod tests {
         wanted.extend([0x40, 0, 9, 17, 0x4b, 0x6e, 10, 0, 0, 1, 10, 0, 0, 2]);
         wanted.extend([0x03, 0xe8, 0, 53, 0, 13, 0xa3, 0xe2]);
         wanted.extend(b"hello");
-        assert_eq!(udp.clone().build(), wanted);
+        assert_eq!(udp.build(), wanted);
         wanted[40..42].fill(0);
         let without = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(0x1234, 0x4000).ttl(9).tos(0x28);
         assert_eq!(without.udp(1000, 53).checksum(0).payload(b"hello").build(), wanted);
