@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use weft_core::Time;
+use weft_core::frame::build::{FrameBuilder, ethernet};
+use weft_core::ip::{DONT_FRAGMENT, MORE_FRAGMENTS, UDP};
 use weft_core::rng::Rng;
 use weft_fuzz::*;
 use weft_ir::generate;
@@ -129,10 +131,8 @@ fn packet_tunnels_send_or_count() {
     let udp = udp();
     let tagged = [&udp[..12], &[0x81, 0, 0, 9], &udp[12..]].concat();
     // The same in VXLAN.
-    let mut tunnel = [&[4; 12][..], &[8, 0, 0x45, 0, 0, 83, 0, 0, 0, 0, 9, 17, 0, 0]].concat();
-    tunnel.extend([10, 0, 0, 3, 10, 0, 0, 4]);
-    set_header_sum(&mut tunnel);
-    tunnel.extend([&[0xc0, 0, 0x12, 0xb5, 0, 63, 0, 0, 8, 0, 0, 0, 0, 0, 5, 0][..], &udp].concat());
+    let tunnel = ethernet().macs([4; 6], [4; 6]).ipv4([10, 0, 0, 3], [10, 0, 0, 4]).ttl(9);
+    let tunnel = tunnel.udp(0xc000, 4789).checksum(0).payload([8, 0, 0, 0, 0, 0, 5, 0]).payload(&udp).build();
     let long = [&udp[..42], &[7; 180]].concat();
     let all = |batch: u8, says: u8| {
         // Each with the start of the checksummed bytes, for frames with a pending checksum.
@@ -148,14 +148,9 @@ fn packet_tunnels_send_or_count() {
 #[test]
 fn packet_fragments_send_or_count() {
     let bare = |from: usize, is_followed: bool, bytes: usize, id: u8| {
-        let mut piece = [&udp()[..34], &[1, 2, 0, 9 + id, 0, 60, 0, 0], &[5; 56]].concat();
-        piece.truncate(34 + bytes);
-        piece[17] = 20 + bytes as u8;
-        piece[19] = id;
-        piece[20..22].copy_from_slice(&((from / 8) as u16 | u16::from(is_followed) << 13).to_be_bytes());
-        piece[24..26].fill(0);
-        set_header_sum(&mut piece);
-        piece
+        let more = if is_followed { MORE_FRAGMENTS } else { 0 };
+        let piece = ip().fragment(id.into(), (from / 8) as u16 | more).protocol(UDP);
+        piece.payload(&[&[1, 2, 0, 9 + id, 0, 60, 0, 0][..], &[5; 56]].concat()[..bytes]).build()
     };
     let sized = |frame: Vec<u8>| [&[frame.len() as u8][..], &frame].concat();
     let piece = |from, is_followed, bytes, id| sized(bare(from, is_followed, bytes, id));
@@ -170,12 +165,7 @@ fn packet_fragments_send_or_count() {
         all(1, &[&first, &over, &last, &last]),
     ];
     // The same in IPIP twice, and after two labels.
-    let carried = |packet: &[u8]| {
-        let mut outside = [&udp()[..34], packet].concat();
-        (outside[17], outside[23]) = (20 + packet.len() as u8, 4);
-        set_header_sum(&mut outside);
-        outside
-    };
+    let carried = |packet: &[u8]| ip().protocol(4).payload(packet).build();
     let nested = |packet: &[u8]| carried(&carried(packet)[14..]);
     let labelled = |packet: &[u8]| [&[2; 12][..], &[0x88, 0x47, 0, 1, 0, 9, 0, 2, 1, 9], packet].concat();
     let parts = [(24, true, 16), (40, false, 20), (0, true, 24)];
@@ -187,20 +177,15 @@ fn packet_fragments_send_or_count() {
     run(packet_fragments, seeds);
 }
 
-/// Ethernet, IPv4 and UDP headers, and five bytes.
-fn udp() -> Vec<u8> {
-    let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0, 0]].concat();
-    udp.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 13, 0x6c, 0x9a]);
-    udp.extend(b"hello");
-    set_header_sum(&mut udp);
-    udp
+/// Ethernet and IPv4 headers.
+fn ip() -> FrameBuilder {
+    let link = ethernet().macs([2; 6], [2; 6]);
+    link.ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(1, DONT_FRAGMENT).ttl(9)
 }
 
-/// Sets the checksum of an IPv4 header after Ethernet.
-fn set_header_sum(frame: &mut [u8]) {
-    frame[24..26].fill(0);
-    let sum: u32 = frame[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    frame[24..26].copy_from_slice(&(!(((sum >> 16) + (sum & 0xffff)) as u16)).to_be_bytes());
+/// A frame with five bytes in UDP.
+fn udp() -> Vec<u8> {
+    ip().udp(1000, 53).payload(b"hello").build()
 }
 
 #[test]

@@ -16,7 +16,7 @@ use weft_core::classify::generate::prefixes;
 use weft_core::hash::HashKey;
 use weft_core::matching::{MatchPart, MatchSpec, Matcher, Test};
 use weft_core::rng::Rng;
-use weft_core::table::{ColumnSpec, Evict, Insert, Row, Table, TableSpec};
+use weft_core::table::{ColumnSpec, Insert, Row, Table, TableSpec};
 use weft_core::{Time, Type, Value};
 
 /// Rows per change.
@@ -101,23 +101,12 @@ fn row(rule: &weft_core::classify::Rule) -> Vec<Value> {
 }
 
 fn spec() -> TableSpec {
-    let column = |name: &str, ty| ColumnSpec { name: name.into(), ty, nullable: false, default: Value::Null };
-    TableSpec {
-        name: "routes".into(),
-        key: vec![column("id", Type::Uint(32))],
-        columns: vec![
-            column("net", Type::Cidr),
-            column("bits", Type::Uint(8)),
-            column("via_port", Type::Text(Some(32))),
-            column("next_mac", Type::Mac),
-            column("own_mac", Type::Mac),
-        ],
-        max_rows: 2_000_000,
-        evict: Evict::Reject,
-        ttl: None,
-        ttl_on_access: false,
-        ttl_on_insert: None,
-        shared: false,
-        stripes: None,
-    }
+    let columns = vec![
+        ColumnSpec::new("net", Type::Cidr),
+        ColumnSpec::new("bits", Type::Uint(8)),
+        ColumnSpec::new("via_port", Type::Text(Some(32))),
+        ColumnSpec::new("next_mac", Type::Mac),
+        ColumnSpec::new("own_mac", Type::Mac),
+    ];
+    TableSpec::new("routes", vec![ColumnSpec::new("id", Type::Uint(32))], columns, 2_000_000)
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use weft_core::hash::HashKey;
 use weft_core::table::{ColumnSpec, Evict, Insert, Table, TableSpec};
-use weft_core::{Interval, Time, Type, Value};
+use weft_core::{Interval, Time, Type};
 
 const ROUNDS: usize = 9;
 const LOOKUPS: usize = 400_000;
@@ -33,19 +33,8 @@ fn main() {
 }
 
 fn spec(key: Type, max_rows: usize) -> TableSpec {
-    let column = |name: &str, ty| ColumnSpec { name: name.into(), ty, nullable: false, default: Value::Null };
-    TableSpec {
-        name: "t".into(),
-        key: vec![column("key", key)],
-        columns: vec![column("hits", Type::Uint(64)), column("last", Type::Timestamp)],
-        max_rows: max_rows as u64,
-        evict: Evict::Reject,
-        ttl: None::<Interval>,
-        ttl_on_access: false,
-        ttl_on_insert: None,
-        shared: false,
-        stripes: None,
-    }
+    let columns = vec![ColumnSpec::new("hits", Type::Uint(64)), ColumnSpec::new("last", Type::Timestamp)];
+    TableSpec::new("t", vec![ColumnSpec::new("key", key)], columns, max_rows as u64)
 }
 
 fn ints(n: usize) {

@@ -43,6 +43,12 @@ pub const REGION_META: usize = 2;
 /// The number of regions.
 pub const REGIONS: usize = 3;
 
+// Compiled code computes these offsets.
+const _: () = assert!(size_of::<Slot>() == 16 && offset_of!(Slot, b) == 8);
+const _: () = assert!(size_of::<Counters>() == 7 * 8 && size_of::<ShortName>() == 24);
+const _: () = assert!(size_of::<Cell>() == 16 && align_of::<Cell>() == 8);
+const _: () = assert!(KNOWN.is_power_of_two(), "the number of a code selects its slot");
+
 /// The inputs and outputs of one pass.
 #[derive(Debug)]
 pub struct Cx<'a> {
@@ -644,6 +650,10 @@ impl Outcome {
 
     /// Undoes all edits, rows and actions since `point`, and the journalled writes to `state` and `call`.
     pub fn roll_back(&mut self, point: Point, state: &State, call: &mut [u64]) {
+        assert!(
+            point.edits <= self.edits.len() && point.scratch <= self.scratch.len(),
+            "the point is an earlier one"
+        );
         self.journal.undo(state, call);
         // Later edits may reach the same count with other values.
         self.rewrite = self.rewrite.filter(|(n_edits, _)| *n_edits <= point.edits);

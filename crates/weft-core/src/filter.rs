@@ -59,6 +59,13 @@ pub const TOLERANCE_DEFAULT: f64 = 1.5;
 /// Maximum tolerance of CONGESTION GRADIENT.
 pub const TOLERANCE_MAX: f64 = 100.0;
 
+const _: () =
+    assert!(WAITING_DEFAULT <= WAITING_MAX && KEYS_DEFAULT <= KEYS_MAX && CALLS_DEFAULT <= COUNT_MAX);
+const _: () =
+    assert!(ANSWER_BYTES_DEFAULT <= ANSWER_BYTES_MAX && BACKOFF_FIRST_DEFAULT.0 <= BACKOFF_MAX_DEFAULT.0);
+const _: () = assert!(OPEN_FOR_DEFAULT.0 <= INTERVAL_MAX.0 && BACKOFF_MAX_DEFAULT.0 <= INTERVAL_MAX.0);
+const _: () = assert!(RATE_PER_SECOND_MIN < RATE_PER_SECOND_MAX && TOLERANCE_DEFAULT <= TOLERANCE_MAX);
+
 /// The policies of one filter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policies {

@@ -107,15 +107,12 @@ fn upper(hash: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::build::{ethernet, ipv6};
 
     /// An IPv4 packet from 10.0.0.1 to 10.0.0.2, behind an Ethernet header.
     fn v4(protocol: u8, fragment: u16, data: &[u8]) -> Vec<u8> {
-        let [high, low] = fragment.to_be_bytes();
-        let mut frame = vec![0; 12];
-        frame.extend([8, 0, 0x45, 0, 0, 20 + data.len() as u8, 0, 7, high, low, 64, protocol, 0, 0]);
-        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-        frame.extend(data);
-        frame
+        let packet = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(7, fragment);
+        packet.protocol(protocol).payload(data).build()
     }
 
     /// A peer could compute flows that share a queue partition with the flow it wants to harm.
@@ -161,8 +158,7 @@ mod tests {
         assert_eq!((first, first), (flow(&v4(17, 0x2001, &ports)), flow(&v4(17, 2, b"rest"))));
         assert_ne!(first, flow(&plain));
         let v6 = |next: u8, carried: &[u8]| {
-            let head = [0x60, 0, 0, 0, 0, carried.len() as u8, next, 64];
-            flow_of(&[&head[..], &[1; 16], &[2; 16], carried].concat(), true)
+            flow_of(&ipv6([1; 16], [2; 16]).protocol(next).payload(carried).build(), true)
         };
         let of = |offset: u8, next: u8, carried: &[u8]| {
             v6(44, &[&[next, 0, 0, offset, 0, 0, 0, 9][..], carried].concat())

@@ -129,6 +129,7 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
 
 /// The maximum length of a run that is hashed as the two words of [`short_words`].
 pub const SHORT_BYTES_MAX: usize = 16;
+const _: () = assert!(SHORT_BYTES_MAX == 2 * size_of::<u64>(), "a short key is two words");
 
 /// The two little-endian words of at most [`SHORT_BYTES_MAX`] bytes, padded with zeros. Overlapping reads leave only
 /// branches on the length class.

@@ -318,18 +318,18 @@ fn extension_bytes(protocol: u8, header: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::build::{ipv4, ipv6};
     use crate::rng::Rng;
 
     fn v4(protocol: u8, word: u16, carried: &[u8]) -> Vec<u8> {
-        let [high, low] = word.to_be_bytes();
-        let length = (20 + carried.len() as u16).to_be_bytes();
-        let header = [0x45, 0xb9, length[0], length[1], 0, 7, high, low, 64, protocol, 0, 0];
-        [&header[..], &[10, 0, 0, 1, 10, 0, 0, 2], carried].concat()
+        let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tos(0xb9).fragment(7, word);
+        packet.protocol(protocol).payload(carried).build()
     }
 
     fn v6(next: u8, carried: &[u8]) -> Vec<u8> {
-        let length = (carried.len() as u16).to_be_bytes();
-        [&[0x6b, 0x90, 0, 0, length[0], length[1], next, 64][..], &[0x11; 16], &[0x22; 16], carried].concat()
+        let mut packet = ipv6([0x11; 16], [0x22; 16]).protocol(next).payload(carried).build();
+        (packet[0], packet[1]) = (0x6b, 0x90);
+        packet
     }
 
     fn upper(packet: &[u8]) -> (u8, &[u8]) {
@@ -397,8 +397,6 @@ mod tests {
     #[test]
     fn traffic_class_updates_checksum() {
         let mut packet = v4(17, 0, b"x");
-        let right = !fold(crate::checksum::sum(&packet[..20]));
-        packet[10..12].copy_from_slice(&right.to_be_bytes());
         for new in 0..=255 {
             for packet in [&mut packet, &mut v6(17, b"x")] {
                 let before = packet.clone();

@@ -58,3 +58,13 @@ pub const PROGRAM_STEPS_MAX: usize = 1 << 20;
 /// The stack of a thread that checks or compiles programs. It is address space; even the deepest program touches only
 /// part of it.
 pub const COMPILE_STACK_BYTES: usize = 64 << 20;
+
+// What holds between them, and for the types that count them.
+const _: () = assert!(INPUTS_MAX <= u16::MAX as usize, "an edit has 16 bits for its input");
+const _: () = assert!(ELEMENTS_MAX <= u16::MAX as usize, "an outcome has 16 bits for its element");
+const _: () = assert!(SCRATCH_BYTES_MIN <= SCRATCH_BYTES_MAX && SCRATCH_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(KEY_BYTES_MAX <= ROW_BYTES_MAX, "a row contains its key");
+const _: () = assert!(ROW_BYTES_MAX / 8 <= u16::MAX as usize, "a column's first word has 16 bits");
+const _: () = assert!(SEGMENT_STEPS_MAX <= PROGRAM_STEPS_MAX, "a program contains its segments");
+const _: () = assert!(GROUP_MEMBERS_MAX <= GROUP_WEIGHTS_MAX as usize, "each member may have a weight");
+const _: () = assert!(NESTING_MAX < EXPR_HEIGHT_MAX, "a nested expression is also a high one");

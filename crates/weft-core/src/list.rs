@@ -45,8 +45,8 @@ pub enum ListCell<'a> {
 pub fn write<'a>(n_elements: u64, cells: impl ExactSizeIterator<Item = ListCell<'a>>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&n_elements.to_le_bytes());
-    let mut at = out.len();
-    out.resize(at + cells.len() * CELL_BYTES, 0);
+    let (mut at, n_cells) = (out.len(), cells.len());
+    out.resize(at + n_cells * CELL_BYTES, 0);
     for cell in cells {
         let (a, b) = match cell {
             ListCell::Absent => (0, 0),
@@ -61,6 +61,7 @@ pub fn write<'a>(n_elements: u64, cells: impl ExactSizeIterator<Item = ListCell<
         out[at + 8..at + CELL_BYTES].copy_from_slice(&b.to_le_bytes());
         at += CELL_BYTES;
     }
+    assert_eq!(at, start + HEAD_BYTES + n_cells * CELL_BYTES, "there are as many cells as promised");
 }
 
 #[cfg(test)]

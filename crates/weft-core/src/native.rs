@@ -20,6 +20,8 @@ pub const MAGLEV_SLOTS_MAX: i64 = 1024;
 /// Bytes of a random id.
 pub const RANDOM_BYTES_MAX: i64 = 1024;
 
+const _: () = assert!(RANDOM_BYTES_MAX as usize <= NATIVE_BYTES_MAX && NATIVE_BYTES_MAX <= u32::MAX as usize);
+
 /// A native function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "`NATIVES` says what each does")]

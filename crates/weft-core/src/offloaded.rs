@@ -91,21 +91,20 @@ fn partial_in(packet: IpPacket<'_>, network: usize) -> Option<Checksum> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::build::{FrameBuilder, ethernet};
+    use crate::ip::DONT_FRAGMENT;
     use proptest::prelude::*;
 
-    /// A packet of a host that leaves all offloads to its device.
-    fn sent(is_v4: bool, protocol: u8, payload: usize) -> Vec<u8> {
-        let (header, at) = if protocol == TCP { (20, 16) } else { (8, 6) };
-        let length = header + payload;
-        let mut packet = match is_v4 {
-            true => vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2],
-            false => [&[0x60, 0, 0, 0, 0, 0, protocol, 64][..], &[0x20; 16], &[0x31; 16]].concat(),
+    /// A packet of a host that leaves all offloads to its device, perhaps also the length.
+    fn sent(is_framed: bool, is_v4: bool, is_tcp: bool, has_length: bool, payload: usize) -> Vec<u8> {
+        let link = if is_framed { ethernet() } else { FrameBuilder::default() };
+        let ip = match is_v4 {
+            true => link.ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(7, DONT_FRAGMENT).checksum(0),
+            false => link.ipv6([0x20; 16], [0x31; 16]),
         };
-        let (begin, addresses) = if is_v4 { (20, 12..20) } else { (40, 8..40) };
-        let pseudo = fold(u64::from(fold(sum(&packet[addresses]))) + u64::from(protocol) + length as u64);
-        packet.resize(begin + length, 9);
-        packet[begin + at..][..2].copy_from_slice(&pseudo.to_be_bytes());
-        packet
+        let ip = if has_length { ip } else { ip.length(0) };
+        let upper = if is_tcp { ip.tcp(1, 2) } else { ip.udp(1, 2) };
+        upper.partial_checksum().payload(vec![9; payload]).build()
     }
 
     proptest! {
@@ -114,22 +113,7 @@ mod tests {
         fn offloads_are_completed(
             is_v4: bool, is_tcp: bool, is_framed: bool, has_length: bool, payload in 1..3_000usize,
         ) {
-            let mut frame = sent(is_v4, if is_tcp { TCP } else { UDP }, payload);
-            let length = frame.len();
-            if has_length && is_v4 {
-                frame[2..4].copy_from_slice(&(length as u16).to_be_bytes());
-            } else if has_length {
-                frame[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
-            }
-            if !is_tcp {
-                let at = if is_v4 { 24 } else { 44 };
-                let datagram = (frame.len() + 4 - at) as u16;
-                frame[at..at + 2].copy_from_slice(&datagram.to_be_bytes());
-            }
-            if is_framed {
-                let ethertype = if is_v4 { [8, 0] } else { [0x86, 0xdd] };
-                frame = [&[2; 12][..], &ethertype, &frame].concat();
-            }
+            let mut frame = sent(is_framed, is_v4, is_tcp, has_length, payload);
             let lacks = PendingOffloads::of(&frame, !is_framed);
             prop_assert_eq!(lacks, PendingOffloads { checksum: true, length: !has_length });
             let mut offload = finish(&mut frame, !is_framed);

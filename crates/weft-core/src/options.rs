@@ -162,6 +162,10 @@ const SECOND: i64 = 1_000 * MS;
 const HOUR: i64 = 3_600 * SECOND;
 const YEAR: i64 = 365 * 24 * HOUR;
 
+const _: () =
+    assert!(CONNECTIONS_DEFAULT <= CONNECTIONS_GROWN_MAX && CONNECTIONS_GROWN_MAX as i64 <= CONNECTIONS_MAX);
+const _: () = assert!(HEADER_BYTES_MAX <= MESSAGE_BYTES_MAX && MESSAGE_BYTES_MAX <= u32::MAX as i64);
+
 options! {
     /// What a listener allows and requires of its clients.
     ListenerOptions,

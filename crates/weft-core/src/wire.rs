@@ -40,6 +40,9 @@ pub const PROTOCOLS_MAX: usize = 1024;
 /// Maximum number of fields of a protocol.
 pub const FIELDS_MAX: usize = 256;
 
+const _: () = assert!(PROTOCOLS_MAX <= u16::MAX as usize, "the id of a protocol has 16 bits");
+const _: () = assert!(FIELDS_MAX <= u16::MAX as usize, "the id of a field has 16 bits");
+
 /// The greatest number of this width, 1 to 64 bits.
 pub const fn bits_max(bits: u8) -> u64 {
     u64::MAX >> (64 - bits as u32)

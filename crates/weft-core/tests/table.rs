@@ -15,11 +15,11 @@ use weft_core::table::{
 use weft_core::{Interval, Time, Type, Value};
 
 fn column(name: &str, ty: Type, default: Value) -> ColumnSpec {
-    ColumnSpec { name: name.into(), ty, nullable: false, default }
+    ColumnSpec { default, ..ColumnSpec::new(name, ty) }
 }
 
 fn nullable(name: &str, ty: Type) -> ColumnSpec {
-    ColumnSpec { name: name.into(), ty, nullable: true, default: Value::Null }
+    ColumnSpec { nullable: true, ..ColumnSpec::new(name, ty) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,22 +35,13 @@ const KEY: HashKey = HashKey::from_seed(1);
 fn spec(shape: Shape, max_rows: u64) -> TableSpec {
     let (user, item) =
         (column("user", Type::Text(Some(24)), Value::Null), column("item", Type::Int(64), Value::Null));
-    TableSpec {
-        name: "t".into(),
-        key: match shape {
-            Shape::Int => vec![item],
-            Shape::Text => vec![user],
-            Shape::Pair => vec![user, item],
-        },
-        columns: vec![column("hits", Type::Uint(64), Value::Int(7)), nullable("note", Type::Text(Some(20)))],
-        max_rows,
-        evict: Evict::Reject,
-        ttl: None,
-        ttl_on_access: false,
-        ttl_on_insert: None,
-        shared: false,
-        stripes: None,
-    }
+    let key = match shape {
+        Shape::Int => vec![item],
+        Shape::Text => vec![user],
+        Shape::Pair => vec![user, item],
+    };
+    let columns = vec![column("hits", Type::Uint(64), Value::Int(7)), nullable("note", Type::Text(Some(20)))];
+    TableSpec::new("t", key, columns, max_rows)
 }
 
 /// A key of each shape, derived from a small number.

@@ -11,11 +11,13 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGION_BODY, REGIONS, Slot, State};
+use weft_core::frame::build::ethernet;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
-use weft_core::{Time, checksum};
+use weft_core::ip::DONT_FRAGMENT;
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
@@ -192,11 +194,6 @@ impl Code {
 }
 
 fn packet() -> Vec<u8> {
-    let mut packet =
-        vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 1, 0x40, 0, 64, 17, 0, 0];
-    packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0, 53, 0, 30, 0, 0]);
-    packet.resize(PACKET_BYTES, 7);
-    let sum = checksum::fold(checksum::sum(&packet[14..34]));
-    packet[24..26].copy_from_slice(&(!sum).to_be_bytes());
-    packet
+    let ip = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(1, DONT_FRAGMENT);
+    ip.udp(5000, 53).checksum(0).payload([7; PACKET_BYTES - 42]).build()
 }

@@ -16,6 +16,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use weft_core::Time;
+use weft_core::frame::build::{FrameBuilder, ethernet};
 use weft_core::frame::{Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature};
@@ -166,16 +167,12 @@ fn received(namespace: &Namespace) -> u64 {
 
 /// A UDP packet between two unused addresses.
 fn small_packet(link: Link) -> Vec<u8> {
-    let mut ip = vec![0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0, 10, 76, 0, 9, 10, 76, 0, 77];
-    let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    ip.extend([0, 9, 0, 9, 0, 30, 0, 0]);
-    ip.resize(SMALL_BYTES - 14, 0);
-    if link == Link::Ip {
-        return ip;
-    }
-    [&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0][..], &ip].concat()
+    let link = match link {
+        Link::Ip => FrameBuilder::default(),
+        _ => ethernet().macs([2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 8]),
+    };
+    let ip = link.ipv4([10, 76, 0, 9], [10, 76, 0, 77]);
+    ip.udp(9, 9).checksum(0).payload([0; SMALL_BYTES - 42]).build()
 }
 
 /// Gbit/s of one stream from `a` to `b`.

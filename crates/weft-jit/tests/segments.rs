@@ -6,8 +6,8 @@ use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State, Verdict
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
 use weft_core::prefetch::PrefetchSlots;
-use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
-use weft_core::{Status, Time, Type, Value};
+use weft_core::table::{ColumnSpec, Table, TableSpec};
+use weft_core::{Status, Time, Type};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::program::{
     ChainProgram, Element, Event, Handlers, Input, InputLocation, Meta, Realisation, TableDecl,
@@ -24,19 +24,8 @@ fn jit() -> Jit {
 }
 
 fn spec(column: Type) -> TableSpec {
-    let spec = |name: &str, ty| ColumnSpec { name: name.into(), ty, nullable: false, default: Value::Null };
-    TableSpec {
-        name: "t".into(),
-        key: vec![spec("k", Type::Uint(64))],
-        columns: vec![spec("c", column)],
-        max_rows: 100,
-        evict: Evict::Reject,
-        ttl: None,
-        ttl_on_access: false,
-        ttl_on_insert: None,
-        shared: false,
-        stripes: None,
-    }
+    let key = vec![ColumnSpec::new("k", Type::Uint(64))];
+    TableSpec::new("t", key, vec![ColumnSpec::new("c", column)], 100)
 }
 
 fn chain(source: &str, n_elements: usize) -> Arc<ChainProgram> {

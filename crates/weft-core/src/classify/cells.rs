@@ -13,6 +13,7 @@ const LINKS_PER_RULE: usize = 4;
 const CROWD: usize = 32;
 /// A cell with more rules than this is not rebuilt on each change.
 const RULES_MAX: usize = 128;
+const _: () = assert!(CROWD < RULES_MAX, "a cell is crowded before its rules are too many to rebuild it");
 
 /// The rules of each cell.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl Cells {
         for id in own {
             self.rule_lists.remove(cell, id);
         }
-        self.below.insert(cell, below);
+        assert!(self.below.insert(cell, below).is_none(), "a cell is split once");
     }
 
     /// The cells below a crowded cell.

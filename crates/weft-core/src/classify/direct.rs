@@ -26,6 +26,7 @@ impl Direct {
         if work > DIRECT_WORK_MAX {
             return None;
         }
+        const { assert!(1 << DIRECT_BITS_MAX <= DIRECT_WORK_MAX, "one rule may cover all keys") };
         let mut direct = Self { places, ids: vec![NOTHING; 1 << bits] };
         for rule in rules {
             direct.fill(layout, rule);

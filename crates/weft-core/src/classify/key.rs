@@ -234,6 +234,7 @@ struct Span {
 impl Span {
     /// Converts a pattern to an interval and a mask. None if the pattern is empty, or has bits outside the field.
     fn of(pattern: Pattern, bits: u8) -> Option<Self> {
+        assert!((1..=128).contains(&bits), "a layout has no other fields");
         let all = u128::MAX >> (128 - bits);
         let (lo, hi, mask) = match pattern {
             Pattern::Any => (0, all, None),
@@ -271,6 +272,7 @@ struct FreeBits {
 impl FreeBits {
     /// Reserves bits for a field part in the first word with space. An error if all words are full.
     fn take(&mut self, bits: u8) -> Result<KeyBits, Error> {
+        assert!((1..=64).contains(&bits), "wider fields have two parts");
         let width = bits + u8::from(bits < 64);
         let word = self.used.iter().position(|used| used + width <= 64).ok_or(Error::Fields)?;
         let shift = self.used[word];

@@ -14,6 +14,12 @@ pub(super) const LINES_MAX: usize = 1 << 25;
 #[repr(align(64))]
 struct CacheLine([u32; LINE]);
 
+const _: () =
+    assert!(size_of::<CacheLine>() == 64 && align_of::<CacheLine>() == 64, "a look-up reads whole lines");
+const _: () = assert!(LINE.is_power_of_two() && LINE == 4 * QUARTER);
+const _: () =
+    assert!(LINES_MAX * (LINE / QUARTER) <= 1 << 28, "the entry of a run has 28 bits for its first quarter");
+
 /// The lines, and the free pieces in them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinePool {
@@ -74,11 +80,16 @@ impl LinePool {
         self.room = self.room.checked_sub(lines)?;
         let first = self.lines.len() * LINE;
         self.lines.resize(self.lines.len() + lines, CacheLine([0; LINE]));
+        assert!(self.lines.len() <= LINES_MAX, "the room counts the lines that are left");
         Some(first)
     }
 
     /// Frees a piece.
     pub(super) fn free_piece(&mut self, first: usize, words: usize) {
+        assert!(
+            first.is_multiple_of(QUARTER) && first + words <= self.lines.len() * LINE,
+            "it is a piece of the pool"
+        );
         self.free.entry(quarters(words)).or_default().push(first as u32);
     }
 }

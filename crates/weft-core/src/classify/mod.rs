@@ -119,6 +119,12 @@ pub const TRIE_LINES_MAX: usize = 4;
 /// The result of [`Classifier::lookup_batch`] for a key that no rule matches.
 pub const NOTHING: u32 = (u32::MAX >> 1) - 1;
 
+const _: () = assert!(RULES_MAX < NOTHING, "the result for no rule is no id");
+const _: () = assert!(NOTHING >> 31 == 0, "the highest bit distinguishes nodes and runs from rules");
+const _: () =
+    assert!(FIELDS_MAX <= u8::MAX as usize && WORDS_MAX <= 8, "tree windows have 3 bits for a word");
+const _: () = assert!(VECTOR_RULES_MAX.is_multiple_of(64), "bit vectors are whole words");
+
 /// A field of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
@@ -503,6 +509,7 @@ impl Classifier {
         if known > self.log.len() {
             return Err(Outdated);
         }
+        assert!(built.store.len() <= RULES_MAX as usize, "ids are below the limit");
         self.log.drain(..known);
         self.log_from = built.at;
         self.structure = built.structure;

@@ -70,6 +70,7 @@ impl RuleLists {
 
     /// Adds a rule to a list; there must be space.
     pub(super) fn add(&mut self, list: usize, id: u32) {
+        assert!(self.room > 0, "the caller asks for room first");
         self.room -= 1;
         let link = Link { id, next: self.heads[list] };
         let at = self.free;
@@ -80,6 +81,7 @@ impl RuleLists {
                 at
             }
             None => {
+                assert!(self.links.len() < END as usize, "links have 32 bits, and one value ends a list");
                 self.links.push(link);
                 self.links.len() as u32 - 1
             }

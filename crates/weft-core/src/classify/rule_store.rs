@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::NOTHING;
 use super::key::{Compiled, Extra, Words};
 
 /// Rules per chunk. A change after a snapshot copies one chunk.
 const CHUNK: usize = 256;
+const _: () = assert!(CHUNK <= 1 << u8::BITS, "the position of a rule in its chunk is a byte");
 
 /// The order of rules as one number: of two matching rules, the one with the greater rank wins. 0 stands for no rule.
 pub(super) type Rank = u64;
@@ -16,6 +18,7 @@ const HAS_EXTRA: u64 = 1;
 /// The rank of a rule: by priority, then by lower id. Ids are below [`RULES_MAX`](super::RULES_MAX). The two greatest
 /// ranks belong to no rule.
 pub(super) fn rank(priority: u32, id: u32, has_extra: bool) -> Rank {
+    assert!(id < NOTHING, "a rank has 31 bits for the id");
     u64::from(priority) << 32 | u64::from(!(id + 1) << 1) | u64::from(has_extra)
 }
 
@@ -101,6 +104,7 @@ impl RuleStore {
         let chunk = Arc::make_mut(self.chunks[index].get_or_insert_with(|| Arc::new(Chunk::new(words))));
         let rank = rank(priority, id, rule.extra.is_some());
         let (held, rest) = chunk.rules[rule_words(at, words)].split_first_mut().expect("a rule has a rank");
+        assert_eq!(*held, 0, "rule {id} is stored once");
         *held = rank;
         let (lo, hi) = rest.split_at_mut(words);
         lo.copy_from_slice(&rule.lo[..words]);
@@ -126,6 +130,7 @@ impl RuleStore {
     pub(super) fn remove(&mut self, id: u32) {
         let (index, at) = split(id);
         let shared = self.chunks[index].as_mut().expect("the rule is there");
+        assert!(shared.rule(at, self.words).is_some(), "rule {id} is stored");
         if shared.len == 1 {
             self.chunks[index] = None;
         } else {

@@ -49,6 +49,7 @@ impl ShortPrefixes {
     pub(super) fn new(interval_bits: u8, root_bits: u8, n_rules: usize) -> Option<Self> {
         let bits = interval_bits.checked_sub(LEFT_BITS).filter(|bits| *bits >= BITS_MIN)?;
         let n = 1 << bits;
+        assert!(bits <= root_bits, "an entry covers whole cells of the root");
         Some(Self {
             bits,
             cells_bits: root_bits - bits,

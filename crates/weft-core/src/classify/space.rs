@@ -26,6 +26,8 @@ const PROBES_SHARED: usize = 8;
 const SLOTS_MIN: usize = 16;
 /// Keys per batch: all are hashed before the first is compared.
 pub(super) const AHEAD: usize = 32;
+const _: () = assert!(OWN_TUPLES <= OWN_TUPLES_OF_A_FIELD && OWN_TUPLES_OF_A_FIELD < TUPLES_MAX);
+const _: () = assert!(PROBES_SHARED <= PROBES_MAX && SLOTS_MIN.is_power_of_two());
 
 /// The rules of a table, or those added since its structure was built.
 #[derive(Clone, Debug)]
@@ -377,6 +379,7 @@ impl Tuple {
         }
         self.rank_max = self.rank_max.max(rule.rank);
         self.len += 1;
+        assert!(2 * self.len <= self.slots.size(), "a probe ends at a free slot");
         true
     }
 
@@ -441,6 +444,8 @@ const MOVED_A_CHANGE: usize = 16;
 
 impl Slots {
     fn new(size: usize, stride: usize, key_words: usize, hash: HashKey) -> Self {
+        assert!(size.is_power_of_two() && size >= SLOTS_MIN, "a hash is shifted to the number of a slot");
+        assert!(stride > key_words, "a slot has a rank and the words of a key");
         Self { words: vec![0; size * stride], stride, key_words, hash, shift: 64 - size.ilog2() }
     }
 

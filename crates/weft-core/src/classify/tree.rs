@@ -44,6 +44,8 @@ const WEIGHED_MAX: usize = 2048;
 const LEAVES_MAX: usize = 64;
 /// No rule of the tree.
 const NO_RULE: u32 = u32::MAX;
+const _: () = assert!(WINDOW_MAX < 1 << 4, "an entry has 4 bits for the width of a window");
+const _: () = assert!(LEAF_GOAL <= LEAF_MAX && LEAVES_MAX < CHANGES_FREE);
 
 /// A decision tree.
 #[derive(Clone, Debug)]
@@ -101,10 +103,15 @@ impl Input {
 const WINDOW_BITS: u32 = 13;
 
 fn leaf(start: usize, len: usize) -> u64 {
+    assert!(
+        start <= u32::MAX as usize && len <= u32::MAX as usize >> 1,
+        "an entry has 32 and 31 bits for them"
+    );
     (start as u64) << 32 | (len as u64) << 1
 }
 
 fn node(base: usize, windows: [Window; 2]) -> u64 {
+    assert!(base <= u32::MAX as usize, "an entry has 32 bits for its first cell");
     let packed = windows.map(|w| u64::from(w.bits) << 9 | u64::from(w.shift) << 3 | u64::from(w.word));
     (base as u64) << 32 | packed[1] << (1 + WINDOW_BITS) | packed[0] << 1 | 1
 }
@@ -269,6 +276,7 @@ impl Tree {
         if self.room < 1 + leaves.len() * LEAF_MAX {
             return false;
         }
+        assert_eq!(self.rules.len(), self.hides.len() * self.stride(), "rules have equal strides");
         let number = self.hides.len() as u32;
         self.hides.push(false);
         self.rules.push(rule.rank);

@@ -11,9 +11,13 @@
 //! rules. Rules that cover very many cells are not in the trie but in [`ShortPrefixes`], which a look-up reads where
 //! the trie has nothing.
 
-use core::hint::black_box;
+mod builder;
+mod change;
+mod intervals;
+mod number;
+
 use core::ops::Range;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use super::cells::Cells;
 use super::key::{KeyBits, Layout, ones};
@@ -22,6 +26,10 @@ use super::rule_store::{Rank, RuleStore, StoredRule, id_of};
 use super::short_prefixes::ShortPrefixes;
 use super::space::AHEAD;
 use super::{NOTHING, TRIE_LINES_MAX};
+use builder::Builder;
+use change::Change;
+use intervals::{intervals, without_short_prefixes};
+use number::Number;
 
 /// Maximum number of intervals of a run: all of their starts but the first, and their rules, fit in a cache line. Runs
 /// of half and of a quarter as many take half a line and a quarter.
@@ -40,6 +48,11 @@ const NODE_BITS_MAX: u8 = 10;
 const FEW: usize = 12;
 /// Maximum number of short-prefix entries whose cells one change rebuilds.
 const ENTRIES_MAX: usize = 16;
+
+const _: () = assert!(2 * RUN_MAX - 1 <= LINE, "a run fits a line");
+const _: () =
+    assert!(NODE_BITS_MAX <= ROOT_BITS_MAX && ROOT_BITS_SPARE_MAX <= ROOT_BITS_MAX && ROOT_BITS_MAX < 32);
+const _: () = assert!(RUN_MAX < LONG_RUN_MAX);
 
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
@@ -101,127 +114,6 @@ impl Selection {
     }
 }
 
-/// The kind of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    Inserted,
-    Removed,
-}
-
-/// Values of a field of up to 64 or of up to 128 bits.
-trait Number: Copy + Ord + From<u64> {
-    fn of(low: u64, high: u64) -> Self;
-    /// The `bits` bits from bit `shift` up.
-    fn window(self, shift: u8, bits: u8) -> usize;
-    /// The next value; None after the last.
-    fn next(self) -> Option<Self>;
-    /// Adds `cells << shift`.
-    fn plus(self, cells: usize, shift: u8) -> Self;
-    /// The last value of the block that begins with this one and spans `bits` bits.
-    fn last(self, bits: u8) -> Self;
-    /// Returns the upper 32 of the lowest `left` bits, padded with zeros below.
-    fn top_word(self, left: u8) -> u32 {
-        self.lifted(left).upper_word()
-    }
-    /// Whether the remaining bits below those are zero.
-    fn fits_top_word(self, left: u8) -> bool;
-    fn wide(self) -> u128;
-    /// The value left-aligned from a width of `bits`.
-    fn lifted(self, bits: u8) -> Self;
-    /// The cell of a node for a left-aligned value; `down` is the node's entry from bit 25 up.
-    fn cell(self, down: u32) -> usize;
-    /// The rest of a left-aligned value below a node.
-    fn below(self, down: u32) -> Self;
-    /// The upper bits of a left-aligned value, as [`Number::top_word`].
-    fn upper_word(self) -> u32;
-}
-
-impl Number for u64 {
-    #[inline(always)]
-    fn of(low: u64, _high: u64) -> Self {
-        low
-    }
-    #[inline(always)]
-    fn window(self, shift: u8, bits: u8) -> usize {
-        (self >> (shift & 63)) as usize & ((1 << bits) - 1)
-    }
-    fn next(self) -> Option<Self> {
-        self.checked_add(1)
-    }
-    fn plus(self, cells: usize, shift: u8) -> Self {
-        self + ((cells as Self) << shift)
-    }
-    fn last(self, bits: u8) -> Self {
-        self | ones(bits)
-    }
-    fn fits_top_word(self, left: u8) -> bool {
-        self & ones(left.saturating_sub(32)) == 0
-    }
-    fn wide(self) -> u128 {
-        u128::from(self)
-    }
-    #[inline(always)]
-    fn lifted(self, bits: u8) -> Self {
-        self << (64u8.wrapping_sub(bits) & 63)
-    }
-    #[inline(always)]
-    fn cell(self, down: u32) -> usize {
-        (self >> (down & 63)) as usize
-    }
-    #[inline(always)]
-    fn below(self, down: u32) -> Self {
-        self << (down.wrapping_neg() & 63)
-    }
-    #[inline(always)]
-    fn upper_word(self) -> u32 {
-        (self >> 32) as u32
-    }
-}
-
-impl Number for u128 {
-    #[inline(always)]
-    fn of(low: u64, high: u64) -> Self {
-        Self::from(high) << 64 | Self::from(low)
-    }
-    #[inline(always)]
-    fn window(self, shift: u8, bits: u8) -> usize {
-        (self >> (shift & 127)) as usize & ((1 << bits) - 1)
-    }
-    fn next(self) -> Option<Self> {
-        self.checked_add(1)
-    }
-    fn plus(self, cells: usize, shift: u8) -> Self {
-        self + ((cells as Self) << shift)
-    }
-    fn last(self, bits: u8) -> Self {
-        self | !(Self::MAX << bits)
-    }
-    fn fits_top_word(self, left: u8) -> bool {
-        self & !(Self::MAX << left.saturating_sub(32)) == 0
-    }
-    fn wide(self) -> u128 {
-        self
-    }
-    #[inline(always)]
-    fn lifted(self, bits: u8) -> Self {
-        self << (128u8.wrapping_sub(bits) & 127)
-    }
-    #[inline(always)]
-    fn cell(self, down: u32) -> usize {
-        ((self >> 64) as u64).cell(down)
-    }
-    // In words: a shift by a variable number of bits would check for 64 and more.
-    #[inline(always)]
-    fn below(self, down: u32) -> Self {
-        let (high, low) = ((self >> 64) as u64, self as u64);
-        Self::of(low.below(down), high.below(down) | low >> (down & 63))
-    }
-    #[inline(always)]
-    fn upper_word(self) -> u32 {
-        (self >> 96) as u32
-    }
-}
-
 // The format of an entry. With the highest bit clear, it is the id of a rule, or NOTHING. The next bit distinguishes
 // nodes from runs. A node has 32 minus its width from bit 25 and its first line below; so the entry from bit 25 up,
 // modulo 64, is the right shift that turns the upper bits of a word into an index. A run has its class from bit 28 and
@@ -235,6 +127,7 @@ pub const RUN: u32 = 0b10 << 30;
 pub const LONG: u32 = 3;
 
 fn node_entry(line: usize, width: u8) -> u32 {
+    assert!((1..=ROOT_BITS_MAX).contains(&width) && line < LINES_MAX, "an entry has 5 and 25 bits for them");
     NODE | (32 - u32::from(width)) << 25 | line as u32
 }
 
@@ -244,6 +137,7 @@ fn width_of(node: u32) -> u8 {
 }
 
 fn run_entry(word: usize, class: u32) -> u32 {
+    assert!(word.is_multiple_of(QUARTER) && class <= LONG, "a run begins with a quarter of a line");
     RUN | class << 28 | (word / QUARTER) as u32
 }
 
@@ -565,6 +459,10 @@ impl Trie {
     /// Builds the trie from intervals that cover all values, with a root of `root_bits` bits if it is a node. None if
     /// it would take more than `lines` lines.
     fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, lines: usize) -> Option<()> {
+        assert!(
+            intervals.first().is_some_and(|(first, _)| *first == K::from(0)),
+            "the intervals cover all values"
+        );
         let mut builder = Builder { lines: LinePool::new(lines), depth: 0, root_bits };
         self.root = builder.entry(intervals, K::from(0), self.bits, 0)?;
         (self.lines, self.depth) = (builder.lines, builder.depth);
@@ -607,235 +505,6 @@ impl Trie {
             });
         }
         Some(cells)
-    }
-
-    // ---- changes -------------------------------------------------------------------------------------------------
-
-    /// Reads the memory for changes of these rules; the reads overlap.
-    pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
-        match self.high {
-            None => self.prefetch_numbers::<u64>(store, rules),
-            Some(_) => self.prefetch_numbers::<u128>(store, rules),
-        }
-    }
-
-    /// As [`Trie::prefetch`], for one width of values.
-    fn prefetch_numbers<K: Number>(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
-        let Some(cells) = &self.cells else { return };
-        let first = |rule: &StoredRule<'_>| {
-            let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
-            parts.cells.into_iter().find(|touched| !touched.is_empty()).map(|touched| touched.start)
-        };
-        let touched: Vec<usize> = rules.iter().filter_map(first).collect();
-        let top = self.top::<K>();
-        let words = touched.iter().fold(0, |all, cell| all ^ self.lines.word(top.word(*cell)));
-        let ids = cells.of_all(touched.into_iter());
-        let others = ids.into_iter().filter_map(|id| store.get(id));
-        black_box((words, others.fold(0, |all, rule| all ^ rule.rank ^ rule.hi[0])));
-    }
-
-    /// Applies the insertion or removal of a rule; false if the trie cannot take it, so that it must be rebuilt.
-    fn change(&mut self, store: &RuleStore, rule: StoredRule<'_>, change: Change) -> bool {
-        let is_open = |place: &KeyBits| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
-        if rule.extra.is_some() || !self.others.iter().all(is_open) {
-            return false;
-        }
-        let Some(mut cells) = self.cells.take() else { return false };
-        let done = match self.high {
-            None => self.change_parts::<u64>(&mut cells, store, rule, change),
-            Some(_) => self.change_parts::<u128>(&mut cells, store, rule, change),
-        };
-        self.cells = Some(cells);
-        done
-    }
-
-    /// Applies a change to the short prefixes and to the cells; false if it cannot be applied to all.
-    fn change_parts<K: Number>(
-        &mut self,
-        cells: &mut Cells,
-        store: &RuleStore,
-        rule: StoredRule<'_>,
-        change: Change,
-    ) -> bool {
-        let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
-        self.lower_prefix_ranks::<K>(rule, rule.rank);
-        let mut done = self.change_short_prefixes::<K>(cells, parts.short_prefixes, store, rule.rank, change);
-        for touched in parts.cells.into_iter().filter(|touched| !touched.is_empty()) {
-            let above = Some(Vec::new());
-            done &= self.change_cells(cells, self.top::<K>(), touched, above, store, rule, change);
-        }
-        done
-    }
-
-    /// Lowers the rank bounds of the short-prefix entries in which the trie has this rule.
-    fn lower_prefix_ranks<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
-        // Without short prefixes, the root may be no node.
-        if self.short_prefixes.is_none() {
-            return;
-        }
-        let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
-        if let Some(short_prefixes) = &mut self.short_prefixes {
-            short_prefixes.entries_of(cells).for_each(|entry| short_prefixes.lower_least(entry, rank));
-        }
-    }
-
-    /// Applies a change to short-prefix entries, and rebuilds the cells in which it hides or uncovers rules; false if
-    /// it cannot be applied to all.
-    fn change_short_prefixes<K: Number>(
-        &mut self,
-        cells: &Cells,
-        entries: Range<usize>,
-        store: &RuleStore,
-        rank: Rank,
-        change: Change,
-    ) -> bool {
-        let (Some(short_prefixes), false) = (&mut self.short_prefixes, entries.is_empty()) else {
-            return true;
-        };
-        let (id, rank_of) = (id_of(rank), |id: u32| store.get(id).map(|rule| rule.rank));
-        let is_known = match change {
-            Change::Inserted => short_prefixes.has_room(entries.len()),
-            Change::Removed => short_prefixes.has(entries.start, id),
-        };
-        if !is_known {
-            return false;
-        }
-        let is_best = |entry: usize| match change {
-            Change::Inserted => rank_of(short_prefixes.best(entry)).is_none_or(|best| best < rank),
-            Change::Removed => short_prefixes.best(entry) == id,
-        };
-        let hides = |entry: &usize| short_prefixes.may_hide(*entry, rank) && is_best(*entry);
-        let hiding: Vec<usize> = entries.clone().filter(hides).take(ENTRIES_MAX + 1).collect();
-        if hiding.len() > ENTRIES_MAX || entries.clone().any(|entry| short_prefixes.is_lost(entry)) {
-            if change == Change::Removed {
-                entries.for_each(|entry| short_prefixes.mark_lost(entry));
-            }
-            return false;
-        }
-        let mut done = true;
-        for entry in entries {
-            match change {
-                Change::Inserted => short_prefixes.add(entry, rank, rank_of),
-                Change::Removed => done &= short_prefixes.remove(entry, id, rank_of),
-            }
-        }
-        for entry in hiding {
-            let is_made = self.rebuild_entry::<K>(cells, entry, store).is_some();
-            if let (Some(short_prefixes), Change::Removed, false) =
-                (&mut self.short_prefixes, change, is_made)
-            {
-                short_prefixes.mark_lost_with(entry, id);
-            }
-            done &= is_made;
-        }
-        done
-    }
-
-    /// Rebuilds the cells of a short-prefix entry. None if that is not possible for all.
-    fn rebuild_entry<K: Number>(&mut self, cells: &Cells, entry: usize, store: &RuleStore) -> Option<()> {
-        let own = self.short_prefixes.as_ref()?.cells_of(entry..entry + 1);
-        if cells.is_parted(own.clone()) {
-            return None;
-        }
-        own.clone().try_for_each(|cell| self.rebuild_below(cells, self.top::<K>(), cell, &[], store))?;
-        let rules = own.filter_map(|cell| cells.of(cell)).flatten();
-        self.short_prefixes
-            .as_mut()?
-            .set_least(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
-        Some(())
-    }
-
-    /// Applies a change to some cells of a node and rebuilds them; false if it cannot be applied to all. `above` are
-    /// the rules that cover the whole node and are listed above it, if known.
-    #[expect(clippy::too_many_arguments, reason = "it goes down by itself")]
-    fn change_cells<K: Number>(
-        &mut self,
-        cells: &mut Cells,
-        at: Entry<K>,
-        touched: Range<usize>,
-        mut above: Option<Vec<u32>>,
-        store: &RuleStore,
-        rule: StoredRule<'_>,
-        change: Change,
-    ) -> bool {
-        let (cell, id) = (touched.start, id_of(rule.rank));
-        let (lo, hi) = (self.number(rule.lo), self.number(rule.hi));
-        let is_inner = at.touched(lo, hi).all().len() == 1;
-        if is_inner && cells.is_parted(touched.clone()) {
-            above = above.zip(cells.of(cell)).map(|(mut above, listed)| {
-                above.extend(listed);
-                above
-            });
-            let Some(below) = cells.below(cell) else { return false };
-            let at = at.below(cell, self.lines.word(at.word(cell)));
-            let touched = at.touched(lo, hi).all();
-            return self.change_cells(below, at, touched, above, store, rule, change);
-        }
-        let is_applied = match change {
-            Change::Inserted => cells.add(touched.clone(), id),
-            Change::Removed => cells.remove(touched.clone(), id),
-        };
-        let is_parted = cells.is_parted(touched.clone());
-        let Some(above) = above.filter(|_| is_applied && !is_parted) else { return false };
-        touched.into_iter().all(|cell| self.rebuild_below(cells, at, cell, &above, store).is_some())
-    }
-
-    /// Rebuilds what is below a cell of a node. None if its rules are not known, or there is no space; it is then
-    /// unchanged.
-    fn rebuild_below<K: Number>(
-        &mut self,
-        cells: &Cells,
-        at: Entry<K>,
-        cell: usize,
-        above: &[u32],
-        store: &RuleStore,
-    ) -> Option<()> {
-        let before = self.lines.word(at.word(cell));
-        let Entry { first, left, depth, .. } = at.below(cell, before);
-        let last = first.last(left);
-        let rules = cells.of(cell)?.chain(above.iter().copied()).filter_map(|id| store.get(id));
-        let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
-        let mut own = Vec::with_capacity(FEW);
-        own.extend(spans.filter(|&(lo, hi, _)| lo <= last && first <= hi));
-        let short_prefix = self.best_short_prefix(first)?;
-        own.extend(store.get(short_prefix).map(|rule| (first, last, rule.rank)));
-        let mut intervals = match own.len() {
-            0..=FEW => intervals_of_few(&own, first, last),
-            _ => intervals(&mut own, first, last.wide()),
-        };
-        for (_, id) in intervals.iter_mut().filter(|(_, id)| *id == short_prefix) {
-            *id = NOTHING;
-        }
-        let lines = core::mem::take(&mut self.lines);
-        let mut builder = Builder { lines, depth: self.depth, root_bits: 0 };
-        let entry = builder.entry(&intervals, first, left, depth);
-        (self.lines, self.depth) = (builder.lines, builder.depth);
-        self.lines.set(at.word(cell), entry?);
-        self.free_entry(before);
-        Some(())
-    }
-
-    /// Finds the best short prefix for a value; None if it is not known.
-    fn best_short_prefix<K: Number>(&self, value: K) -> Option<u32> {
-        let Some(short_prefixes) = &self.short_prefixes else { return Some(NOTHING) };
-        let entry = self.entry_of(short_prefixes, value);
-        (!short_prefixes.is_lost(entry)).then(|| short_prefixes.best(entry))
-    }
-
-    /// Frees the lines of an entry and of everything below it.
-    fn free_entry(&mut self, entry: u32) {
-        if entry >> 30 == NODE >> 30 {
-            let (first, entries) = (entry as usize & (LINES_MAX - 1), 1 << width_of(entry));
-            (0..entries).for_each(|at| self.free_entry(self.lines.word(first * LINE + at)));
-            self.lines.free_piece(first * LINE, lines_of(entries));
-        } else if entry >> 30 == RUN >> 30 {
-            let (class, first) = (entry >> 28 & 3, (entry as usize & ((1 << 28) - 1)) * QUARTER);
-            let words = match class {
-                LONG => 2 + 2 * self.lines.word(first) as usize,
-                class => QUARTER << class,
-            };
-            self.lines.free_piece(first, words);
-        }
     }
 
     /// The root entry.
@@ -955,101 +624,6 @@ pub(super) fn restricted_fields(layout: &Layout, store: &RuleStore) -> Option<Ve
     is_exact.then(|| (0..asked.len()).filter(|&field| asked[field]).collect())
 }
 
-/// The starts of the intervals from `first` to `end`, each with its best rule; the first one begins at `first`.
-fn intervals<K: Number>(spans: &mut [Span<K>], first: K, end: u128) -> Vec<(K, u32)> {
-    spans.sort_unstable_by_key(|&(lo, _, _)| lo);
-    let mut intervals: Vec<(K, u32)> = Vec::with_capacity(2 * spans.len() + 1);
-    intervals.push((first, NOTHING));
-    let mut change = |at: K, id: u32| {
-        let (last, best) = intervals.last_mut().expect("the list starts with one interval");
-        if *best == id {
-            return;
-        }
-        if *last == at {
-            *best = id;
-        } else {
-            intervals.push((at, id));
-        }
-    };
-    let mut open: BinaryHeap<(Rank, K)> = BinaryHeap::new();
-    let mut spans = spans.iter().peekable();
-    let mut at = first;
-    loop {
-        while let Some(&&(lo, hi, rank)) = spans.peek()
-            && lo <= at
-        {
-            open.push((rank, hi));
-            spans.next();
-        }
-        while open.peek().is_some_and(|&(_, hi)| hi < at) {
-            open.pop();
-        }
-        let best = open.peek().copied();
-        change(at, best.map_or(NOTHING, |(rank, _)| id_of(rank)));
-        let ends = best.and_then(|(_, hi)| hi.next());
-        let begins = spans.peek().map(|(lo, _, _)| *lo);
-        at = match (ends, begins) {
-            (Some(ends), Some(begins)) => ends.min(begins),
-            (Some(next), None) | (None, Some(next)) => next,
-            (None, None) => return intervals,
-        };
-        if at.wide() > end {
-            return intervals;
-        }
-    }
-}
-
-/// As [`intervals`], for up to [`FEW`] rules, which are compared in each interval: faster than sorting.
-fn intervals_of_few<K: Number>(spans: &[Span<K>], first: K, last: K) -> Vec<(K, u32)> {
-    let mut begins = [first; 1 + 2 * FEW];
-    let mut n = 1;
-    for &(lo, hi, _) in spans {
-        for at in [Some(lo), hi.next()].into_iter().flatten().filter(|at| first < *at && *at <= last) {
-            begins[n] = at;
-            n += 1;
-        }
-    }
-    let begins = &mut begins[..n];
-    begins.sort_unstable();
-    let mut intervals: Vec<(K, u32)> = Vec::with_capacity(n);
-    for &at in &*begins {
-        let holds = |&&(lo, hi, _): &&Span<K>| lo <= at && at <= hi;
-        let best = spans.iter().filter(holds).map(|&(.., rank)| rank).max().unwrap_or_default();
-        if intervals.last().is_none_or(|&(_, id)| id != id_of(best)) {
-            intervals.push((at, id_of(best)));
-        }
-    }
-    intervals
-}
-
-/// Copies the intervals, with [`NOTHING`] where the best rule is a short prefix that covers whole entries (`held`).
-fn without_short_prefixes<K: Number>(
-    intervals: &[(K, u32)],
-    held: &BTreeMap<u32, Values<K>>,
-) -> Vec<(K, u32)> {
-    let mut left: Vec<(K, u32)> = Vec::with_capacity(intervals.len());
-    let mut add = |begins: K, ends: Option<K>, id: u32| {
-        let is_empty = ends.is_some_and(|ends| ends <= begins);
-        if !is_empty && left.last().is_none_or(|(_, last)| *last != id) {
-            left.push((begins, id));
-        }
-    };
-    for (at, &(begins, id)) in intervals.iter().enumerate() {
-        let ends = intervals.get(at + 1).map(|(begins, _)| *begins);
-        let Some(&(first, end)) = held.get(&id) else {
-            add(begins, ends, id);
-            continue;
-        };
-        let sooner = |one: Option<K>, other: Option<K>| one.into_iter().chain(other).min();
-        add(begins, sooner(Some(first), ends), id);
-        add(begins.max(first), sooner(end, ends), NOTHING);
-        if let Some(end) = end {
-            add(begins.max(end), ends, id);
-        }
-    }
-    left
-}
-
 /// The width of a node for this many intervals of values that span `left` bits.
 fn width_for(intervals: usize, widest: u8, left: u8) -> u8 {
     (intervals.ilog2() as u8 + 1).min(widest).min(left)
@@ -1058,82 +632,4 @@ fn width_for(intervals: usize, widest: u8, left: u8) -> u8 {
 /// The size of a node in words, in whole lines.
 fn lines_of(entries: usize) -> usize {
     entries.next_multiple_of(LINE)
-}
-
-struct Builder {
-    lines: LinePool,
-    depth: usize,
-    /// The width of a node at the top.
-    root_bits: u8,
-}
-
-impl Builder {
-    /// An entry for the block of values from `first` on that spans `left` bits; `intervals` are those that touch it.
-    /// None if it would take too many lines.
-    fn entry<K: Number>(&mut self, intervals: &[(K, u32)], first: K, left: u8, depth: usize) -> Option<u32> {
-        self.depth = self.depth.max(depth);
-        if let [(_, id)] = intervals {
-            return Some(*id);
-        }
-        if intervals.len() <= RUN_MAX
-            && let Some(run) = self.run(intervals, left)
-        {
-            return run;
-        }
-        let mut width = match depth {
-            0 => self.root_bits,
-            _ => width_for(intervals.len(), NODE_BITS_MAX, left),
-        };
-        // If all intervals begin in one cell, a wide node would separate nothing.
-        let cell = |at: usize| intervals[at].0.window(left - width, width);
-        if cell(1) == cell(intervals.len() - 1) {
-            if intervals.len() <= LONG_RUN_MAX
-                && let Some(run) = self.run(intervals, left)
-            {
-                return run;
-            }
-            width = width.min(4);
-        }
-        let below = left - width;
-        let base = self.lines.take(lines_of(1 << width))?;
-        let (mut from, last) = (0, (1usize << width) - 1);
-        for cell in 0..=last {
-            let start = first.plus(cell, below);
-            // The interval in which the cell begins, and those that begin inside.
-            while intervals.get(from + 1).is_some_and(|&(begins, _)| begins <= start) {
-                from += 1;
-            }
-            let mut end = from + 1;
-            while intervals.get(end).is_some_and(|&(at, _)| cell == last || at < first.plus(cell + 1, below))
-            {
-                end += 1;
-            }
-            let entry = self.entry(&intervals[from..end], start, below, depth + 1)?;
-            self.lines.set(base + cell, entry);
-        }
-        Some(node_entry(base / LINE, width))
-    }
-
-    /// A run, if its comparisons separate the intervals; None inside if there is no space for it.
-    fn run<K: Number>(&mut self, intervals: &[(K, u32)], left: u8) -> Option<Option<u32>> {
-        let begins = &intervals[1..];
-        if !begins.iter().all(|(begins, _)| begins.fits_top_word(left)) {
-            return None;
-        }
-        let n = intervals.len();
-        let class = [2, 4, RUN_MAX].iter().position(|&most| n <= most).unwrap_or(LONG as usize);
-        // Padding never starts an interval, or repeats the last one.
-        let more = if class == LONG as usize { 0 } else { (2 << class) - n };
-        let count = (class == LONG as usize).then_some(n as u32 - 1);
-        let begins = begins.iter().map(|(begins, _)| begins.top_word(left));
-        let ids = intervals.iter().map(|&(_, id)| id);
-        let no_begins = core::iter::repeat_n(u32::MAX, more);
-        let no_ids = core::iter::repeat_n(intervals[n - 1].1, more);
-        let words = count.into_iter().chain(begins).chain(no_begins).chain(ids).chain(no_ids);
-        let n_words = usize::from(count.is_some()) + 2 * (n + more) - 1;
-        Some(self.lines.take(n_words).map(|first| {
-            (first..).zip(words).for_each(|(at, word)| self.lines.set(at, word));
-            run_entry(first, class as u32)
-        }))
-    }
 }

@@ -34,6 +34,9 @@ const LINEAR_MAX: usize = 4;
 const LINEAR_LEAST: usize = 2;
 /// Words of the largest set.
 const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
+const _: () = assert!(WORDS_MAX.is_power_of_two(), "sets have 1, 2, 4 ... words");
+const _: () = assert!(PAGE_BITS <= CHUNK_MAX && CHUNK_MAX <= WHOLE_MAX, "a paged chunk has whole pages");
+const _: () = assert!(LINEAR_LEAST <= LINEAR_MAX);
 
 /// The rules as bit sets.
 #[derive(Clone, Debug)]
@@ -74,6 +77,7 @@ impl Vectors {
             return None;
         }
         let words = rules.len().div_ceil(64).max(1).next_power_of_two();
+        assert!(words <= WORDS_MAX, "there are at most VECTOR_RULES_MAX rules");
         let mut all = vec![0; words];
         (0..rules.len()).for_each(|rule| flip(&mut all, rule));
         let ranks = rules.iter().map(|rule| rule.rank).chain([0]).collect();
@@ -196,6 +200,7 @@ impl Vectors {
             classes.resize(to as usize, number);
             from = to;
         }
+        assert_eq!(classes.len() as u64, end, "each value has a class");
         Some(Some(classes))
     }
 

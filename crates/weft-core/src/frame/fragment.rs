@@ -136,29 +136,25 @@ fn of_all_fragments(header: &[u8]) -> Vec<u8> {
         rest = &rest[length..];
     }
     later.resize(later.len().next_multiple_of(4), END_OF_OPTIONS);
+    assert!(later.len() <= header.len().next_multiple_of(4), "later fragments have no more options");
     later[0] = 0x40 | (later.len() / 4) as u8;
     later
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::build::ethernet;
     use super::super::segment::word;
     use super::super::{Checksum, Offload, PoolConfig};
     use super::*;
+    use crate::ip::UDP;
     use proptest::prelude::*;
 
     const LINK: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
     fn packet(options: &[u8], at: u16, payload: &[u8]) -> Vec<u8> {
-        let header = HEADER_BYTES + options.len();
-        let mut packet = vec![0x40 | (header / 4) as u8, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0];
-        packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-        packet.extend(options);
-        put(&mut packet, 2, (header + payload.len()) as u16);
-        put(&mut packet, 6, at);
-        let checksum = !fold(sum(&packet));
-        put(&mut packet, 10, checksum);
-        [&LINK[..], &packet, payload].concat()
+        let packet = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(0x1234, at).options(options);
+        packet.protocol(UDP).payload(payload).build()
     }
 
     fn fragments(frame: &[u8], to: usize) -> Result<Option<Vec<Vec<u8>>>, SegmentError> {

@@ -10,6 +10,7 @@
 //! Headers grow and shrink at the front. A buffer has [`HEADROOM`] bytes in front of a new packet, so a push does not
 //! move the packet.
 
+pub mod build;
 mod fragment;
 mod offload;
 mod pieces;
@@ -48,6 +49,11 @@ pub const LARGE_PACKET_MAX: usize = LARGE_BYTES - HEADROOM;
 pub const POOL_BYTES_MAX: usize = 2 << 30;
 /// Maximum number of packets in a batch.
 pub const BATCH_MAX: usize = 64;
+
+const _: () = assert!(HEADROOM.is_multiple_of(LINE_BYTES) && SMALL_BYTES.is_multiple_of(LINE_BYTES));
+const _: () = assert!(LARGE_BYTES.is_multiple_of(LINE_BYTES) && CAPTURE_BYTES.is_multiple_of(LINE_BYTES));
+const _: () = assert!(POOL_BYTES_MAX + LINE_BYTES <= u32::MAX as usize, "a frame's start has 32 bits");
+const _: () = assert!(IP_PACKET_MAX <= LARGE_PACKET_MAX, "every IP packet fits a buffer");
 
 /// The number of buffers of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +204,7 @@ impl Pool {
         let bytes = config.small as usize * SMALL_BYTES + config.large as usize * large_bytes;
         assert!(bytes <= POOL_BYTES_MAX, "the configuration limits the size of a pool");
         let buffers = config.small + config.large;
+        assert!(large_bytes >= SMALL_BYTES, "a packet moves to a larger buffer");
         let memory = vec![0; bytes + LINE_BYTES];
         Self {
             config,
@@ -457,6 +464,7 @@ impl Pool {
             self.give(Frame { start: 0, length: 0, buffer: left, cut: 0, meta: frame.meta });
             self.buffer(buffer).start + HEADROOM
         };
+        assert!(new >= self.buffer(frame.buffer).start, "the whole packet fits the buffer");
         // In its own buffer, the packet has fewer than `n` bytes on either side. So its tail moves away from its head
         // and does not overwrite it.
         self.memory.copy_within(old + at..old + length, new + at + n);

@@ -50,6 +50,7 @@ pub enum Checksum {
 /// Bytes of the Ethernet header and of the shortest IPv4 header.
 const LINK_BYTES: usize = 14;
 const IPV4_BYTES: usize = 20;
+const _: () = assert!(GSO_TCPV4 & GSO_ECN == 0 && GSO_TCPV6 & GSO_ECN == 0 && GSO_UDP_L4 & GSO_ECN == 0);
 
 impl Checksum {
     /// The position of a checksum that a device still has to complete; None if there is none.

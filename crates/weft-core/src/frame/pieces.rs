@@ -19,6 +19,7 @@ const IPV6_HEADER_BYTES: usize = 40;
 /// Behind the next-header byte: a header of eight bytes with the jumbo payload option, before the length.
 const JUMBO: [u8; 3] = [0, 0xc2, 4];
 const JUMBO_BYTES: usize = 8;
+const _: () = assert!(BIG_PACKET_MAX <= PIECES_MAX * IP_PACKET_MAX, "the pieces hold the longest packet");
 
 impl Pool {
     /// Appends a GSO packet, which may be longer than 64 KiB, to `out`, as packets of as many segments as IP can
@@ -94,35 +95,33 @@ fn without_jumbo(head: &[u8], network: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::build::ethernet;
     use super::super::{Gso, GsoKind, PoolConfig, network_at};
     use super::*;
     use crate::checksum::{fold, sum};
+    use crate::ip::DONT_FRAGMENT;
     use proptest::prelude::*;
 
     /// A TCP packet with a tag as the kernel passes it, and the offset of its TCP header.
     fn big(is_v6: bool, has_option: bool, payload: usize, mss: u16) -> (Vec<u8>, Offload) {
         let payload: Vec<u8> = (0..payload).map(|at| (at * 7 + at / 251) as u8).collect();
-        let length = 32 + payload.len();
-        let mut frame = [[2; 12].as_slice(), &[0x81, 0, 0, 5]].concat();
-        let addresses = frame.len() + if is_v6 { 2 + 8 } else { 2 + 12 };
-        if is_v6 {
-            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, if has_option { 0 } else { 6 }, 64]);
-            frame.extend((0..32).map(|at| at * 3));
-            if has_option {
-                frame.extend([6, 0, 0xc2, 4]);
-                frame.extend((length as u32 + 8).to_be_bytes());
+        let link = ethernet().macs([2; 6], [2; 6]).vlan(5);
+        let ip = match is_v6 {
+            true => link.ipv6([0x20; 16], [0x31; 16]),
+            false => link.ipv4([10, 0, 0, 1], [10, 9, 0, 2]).fragment(0xfffe, DONT_FRAGMENT).checksum(0),
+        };
+        let (ip, start) = (ip.length(0), if is_v6 { 58 } else { 38 });
+        let (ip, start) = match is_v6 && has_option {
+            true => {
+                let jumbo = [&[6, 0, 0xc2, 4][..], &(40 + payload.len() as u32).to_be_bytes()].concat();
+                (ip.protocol(HOP_BY_HOP).other(&jumbo), start + 8)
             }
-        } else {
-            frame.extend([8, 0, 0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 9, 0, 2]);
-        }
-        let start = frame.len();
-        frame.extend([3, 232, 7, 208, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9, 0x80, 0x98 | 1, 1, 0, 0, 0, 0, 0]);
-        frame.extend([1; 12]);
-        let pseudo = u64::from(fold(sum(&frame[addresses..addresses + if is_v6 { 32 } else { 8 }])));
-        put(&mut frame, start + 16, fold(pseudo + 6 + length as u64));
-        frame.extend(payload);
+            false => (ip, start),
+        };
+        let tcp = ip.tcp(1000, 2000).seq(0xffff_fff0, 0x98 | 1).options(&[1; 12]).partial_checksum();
+        let frame = tcp.payload(payload).build();
         let kind = if is_v6 { GsoKind::TcpV6 } else { GsoKind::TcpV4 };
-        let checksum = Checksum::Partial { start: start as u16, offset: 16 };
+        let checksum = Checksum::Partial { start, offset: 16 };
         (frame, Offload { checksum, gso: Some(Gso { kind, size: mss, has_ecn: true }) })
     }
 

@@ -137,6 +137,7 @@ impl Pool {
         if n > SEGMENTS_MAX {
             return Err(SegmentError::Malformed);
         }
+        assert!(cut.size > 0 && cut.payload <= frame.len(), "the plan is of this frame");
         let first = out.len();
         out.reserve(n.min(BATCH_MAX));
         for number in 0..n {
@@ -245,43 +246,26 @@ pub(super) fn put(bytes: &mut [u8], at: usize, value: u16) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::build::ethernet;
     use super::super::{FrameMeta, Gso, Offload, PoolConfig};
     use super::*;
+    use crate::ip::DONT_FRAGMENT;
     use proptest::prelude::*;
 
     /// An Ethernet frame with a tag, IP, TCP or UDP and a payload, as the kernel passes it before segmentation.
     fn whole(kind: GsoKind, is_v6: bool, payload: &[u8]) -> (Vec<u8>, u16) {
-        let transport = match kind {
-            GsoKind::Udp => 8,
-            _ => 32,
+        let link = ethernet().macs([2; 6], [2; 6]).vlan(5);
+        let ip = match is_v6 {
+            true => link.ipv6([0x11; 16], [0x11; 16]),
+            false => link.ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(0xffff, DONT_FRAGMENT),
         };
-        let length = transport + payload.len();
-        let mut frame = vec![2; 12];
-        frame.extend(if is_v6 { [0x81, 0, 0, 5, 0x86, 0xdd] } else { [0x81, 0, 0, 5, 8, 0] });
-        let protocol = if kind == GsoKind::Udp { 17 } else { 6 };
-        if is_v6 {
-            frame.extend([0x60, 0, 0, 0, (length >> 8) as u8, length as u8, protocol, 64]);
-            frame.extend([0x11; 32]);
-        } else {
-            frame.extend([0x45, 0, 0, 0, 0xff, 0xff, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-            put(&mut frame, 20, (length + 20) as u16);
-        }
-        let start = frame.len();
-        frame.resize(start + transport, 0);
-        put(&mut frame, start, 1000);
-        put(&mut frame, start + 2, 2000);
-        if kind == GsoKind::Udp {
-            put(&mut frame, start + 4, length as u16);
-        } else {
-            frame[start + 4..start + 8].copy_from_slice(&0xffff_fff0_u32.to_be_bytes());
-            frame[start + 12] = 8 << 4;
-            frame[start + 13] = TCP_CWR | TCP_PSH | TCP_FIN | 0x10;
-        }
-        let sum_at = start + if kind == GsoKind::Udp { 6 } else { 16 };
-        let sum = pseudo_sum(&frame, is_v6, length);
-        put(&mut frame, sum_at, fold(u64::from(sum)));
-        frame.extend(payload);
-        (frame, start as u16)
+        let start = if is_v6 { 58 } else { 38 };
+        let flags = TCP_CWR | TCP_PSH | TCP_FIN | 0x10;
+        let transport = match kind {
+            GsoKind::Udp => ip.udp(1000, 2000),
+            _ => ip.tcp(1000, 2000).seq(0xffff_fff0, flags).options(&[0; 12]),
+        };
+        (transport.partial_checksum().payload(payload).build(), start)
     }
 
     fn pseudo_sum(frame: &[u8], is_v6: bool, length: usize) -> u32 {

@@ -88,6 +88,7 @@ impl Matcher {
         let ids: Vec<u32> = ranks.iter().filter_map(|rank| changes.order.remove(rank)).collect();
         classifier.remove_all(&ids);
         jit.clear_lookup();
+        assert!(ids.iter().all(|id| (*id as usize) < held.len()), "the order knows ids of rows only");
         ids.iter().for_each(|id| held[*id as usize] = MatchedRow::default());
         changes.free.extend(ids);
     }

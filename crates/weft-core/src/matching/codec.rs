@@ -60,6 +60,8 @@ const GONE_MAX: u32 = 4096;
 /// A part up to this width gets no spare bits beyond it: it is then a single chunk of bit vectors, which also supports
 /// ranges.
 const WHOLE_BITS: u8 = 16;
+const _: () = assert!(1 << INTERNED_BITS > RULES_MAX && INTERNED_BITS < 32, "each rule may name a string");
+const _: () = assert!(NO_ADDRESS > u32::MAX as u64, "no IPv4 address has this value");
 
 /// A number mapped so that unsigned order is its order.
 pub(super) fn ordered(word: u64, ty: Type) -> u64 {

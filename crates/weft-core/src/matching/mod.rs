@@ -37,6 +37,7 @@ use std::sync::Arc;
 pub const MATCH_PARTS_MAX: usize = 12;
 /// Keys per batch in [`Matcher::find_all`].
 const FOUND_AT_ONCE: usize = 64;
+const _: () = assert!(MATCH_PARTS_MAX <= FIELDS_MAX, "each part has a field or more");
 
 /// The declaration of a match. Columns are numbered from 0, key columns first.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -28,6 +28,8 @@ const RUN: usize = 4;
 /// The density limit of relabelling: a span of 2^i labels may have FILL^i rows. With 32 bits there is space for 2^24
 /// rows.
 const FILL: f64 = 1.69;
+const _: () =
+    assert!(RUN_STEP * RUN_ROOM <= STEP && STEP < LABELS && LABELS == 1 << 32, "labels have 32 bits");
 
 /// The rank of a row; the least comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -196,6 +198,7 @@ impl<K: Ord + Clone> Labels<K> {
     /// Spreads labels evenly over the sorted rows; returns the label of each.
     fn fill(&mut self, ranks: impl ExactSizeIterator<Item = (K, u32)>) -> Vec<u32> {
         let n = ranks.len() as u64;
+        assert!(n <= LABELS, "there is a label for each row");
         let label_of = |at: u64| (at * LABELS / n) as u32;
         let held = |id, at| Labelled { label: label_of(at), id, came: 0 };
         self.held = ranks.zip(0..).map(|((rank, id), at)| (rank, held(id, at))).collect();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::hash::HashKey;
 use crate::rng::Rng;
-use crate::table::{ColumnSpec, Evict, Insert, TableSpec};
+use crate::table::{ColumnSpec, Insert, TableSpec};
 use crate::types::Value;
 
 const NET: u16 = 2;
@@ -14,30 +14,19 @@ const MASK: u16 = 8;
 const BITS: u16 = 9;
 
 fn spec() -> TableSpec {
-    let column =
-        |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
-    TableSpec {
-        name: "rules".into(),
-        key: vec![column("id", Type::Int(32), false)],
-        columns: vec![
-            column("priority", Type::Int(16), true),
-            column("net", Type::Cidr, true),
-            column("proto", Type::Uint(8), true),
-            column("low", Type::Uint(16), false),
-            column("high", Type::Uint(16), true),
-            column("delta", Type::Int(8), true),
-            column("name", Type::Text(Some(8)), true),
-            column("mask", Type::Uint(8), true),
-            column("bits", Type::Uint(16), true),
-        ],
-        max_rows: 10_000,
-        evict: Evict::Reject,
-        ttl: None,
-        ttl_on_access: false,
-        ttl_on_insert: None,
-        shared: false,
-        stripes: None,
-    }
+    let column = |name: &str, ty, nullable| ColumnSpec { nullable, ..ColumnSpec::new(name, ty) };
+    let columns = vec![
+        column("priority", Type::Int(16), true),
+        column("net", Type::Cidr, true),
+        column("proto", Type::Uint(8), true),
+        column("low", Type::Uint(16), false),
+        column("high", Type::Uint(16), true),
+        column("delta", Type::Int(8), true),
+        column("name", Type::Text(Some(8)), true),
+        column("mask", Type::Uint(8), true),
+        column("bits", Type::Uint(16), true),
+    ];
+    TableSpec::new("rules", vec![column("id", Type::Int(32), false)], columns, 10_000)
 }
 
 fn table(rows: &[Vec<Value>]) -> Arc<Table> {

@@ -372,6 +372,7 @@ impl Table {
     fn pop_removed(&self, at: usize, why: RemovalReason) -> Row {
         let waiting = self.removed_queue(at, why);
         let row = self.row_of_link(at, waiting.first.load(Relaxed));
+        assert!(row.is_some(), "the caller has seen a row in the queue");
         let next = self.row_words(row, 0)[0].load(Relaxed) as u32;
         waiting.first.store(next, Relaxed);
         if next == 0 {
@@ -394,6 +395,7 @@ impl Table {
         };
         let (at, _) = self.geometry.split(row.0 - 1);
         let waiting = self.removed_queue(at, RemovalReason::Evicted);
+        assert_ne!(waiting.last.load(Relaxed), 0, "the evicted row is in the queue");
         if behind.is_none() {
             waiting.first.store(0, Relaxed);
             waiting.last.store(0, Relaxed);

@@ -23,6 +23,8 @@ const BITS_MAX: u32 = 31;
 const SLOTS_PER_ROW: usize = 4;
 /// Number of sizes of an index.
 pub(super) const GENERATIONS_MAX: usize = 32;
+const _: () =
+    assert!(((BITS_MAX - BITS_MIN) as usize) < GENERATIONS_MAX && GENERATIONS_MAX.is_power_of_two());
 
 /// Generations of the index of a stripe with room for this many rows.
 pub(super) fn generations(rows: u64) -> usize {
@@ -63,6 +65,7 @@ impl Begin {
     fn set(&self, slots: &[AtomicU64], homes: usize) {
         let address = slots.as_ptr().expose_provenance() as u64;
         assert_eq!(address >> ADDRESS_BITS, 0, "user addresses have fewer bits");
+        assert!(homes.is_power_of_two() && homes < slots.len(), "two slots can be read at each home");
         self.0.store(u64::from(u32::BITS - homes.ilog2()) << ADDRESS_BITS | address, Release);
     }
 }
@@ -220,6 +223,7 @@ impl Stripe {
 
     /// Copies all slots to a table of the next generation, and publishes it.
     fn grow(&self, generation: usize, memory: &Memory, begin: &Begin) {
+        assert!(generation + 1 < self.generations, "the index of a full stripe is large enough");
         let old = self.current();
         let new = self.make(generation + 1, memory);
         let mut end = 0;
@@ -230,6 +234,7 @@ impl Stripe {
             end = at + 1;
             moved += 1;
         }
+        assert!(end <= new.len(), "behind the last home there is a slot for each row");
         self.generation.store(generation as u32 + 1, Release);
         begin.set(new, homes(new));
         self.note_moved(moved);
@@ -258,26 +263,13 @@ mod tests {
     use super::super::{Insert, Table, TableSpec};
     use super::*;
     use crate::hash::{self, HashKey};
-    use crate::table::{ColumnSpec, Evict};
-    use crate::{Time, Type, Value};
+    use crate::table::ColumnSpec;
+    use crate::{Time, Type};
 
     const N: usize = 20_000;
 
     fn table(ty: Type, hash: HashKey) -> Table {
-        let key = ColumnSpec { name: "key".to_owned(), ty, nullable: false, default: Value::Null };
-        let spec = TableSpec {
-            name: "t".to_owned(),
-            key: vec![key],
-            columns: Vec::new(),
-            max_rows: N as u64,
-            evict: Evict::Reject,
-            ttl: None,
-            ttl_on_access: false,
-            ttl_on_insert: None,
-            shared: false,
-            stripes: None,
-        };
-        Table::new(spec, hash)
+        Table::new(TableSpec::new("t", vec![ColumnSpec::new("key", ty)], Vec::new(), N as u64), hash)
     }
 
     /// The mean and maximum distance of rows from their homes.

@@ -96,6 +96,12 @@ pub enum KeyLayout {
 /// Words of a cache line.
 const LINE_WORDS: usize = 8;
 
+const _: () = assert!(ROW_LIVE >> 32 != 0, "the tag of a row has the lower 32 bits of the same word");
+const _: () = assert!(BEGIN_ADDRESS_BITS + 6 <= u64::BITS, "a shift of up to 32 is above the address");
+const _: () = assert!(
+    STRIPE_HIGH.is_multiple_of(4) && TABLE_BEGINS.is_multiple_of(8) && TABLE_SEGMENTS.is_multiple_of(8)
+);
+
 /// The layout of rows for scans; [`Table::fingerprint`] covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLayout {

@@ -187,7 +187,7 @@ impl Journal {
                 Entry::Call { index, old } => call[index as usize] = old,
             }
         }
-        self.words.clear();
+        assert!(self.words.is_empty(), "each entry has taken its own words");
     }
 
     /// Saves the word with a column's NULL bit; does nothing for a column without one.
@@ -213,10 +213,7 @@ impl Table {
         let tag = words[0] as u32;
         let stripe = &self.stripes[at];
         stripe.reserve(&self.memory, &self.begins[at]);
-        if !self.claim(row) {
-            debug_assert!(false, "the lock must be held until the undo");
-            return;
-        }
+        assert!(self.claim(row), "the lock is held until the undo");
         let mut rest = words;
         for (group, _) in self.groups() {
             let live = self.row_words(row, group);

@@ -36,6 +36,27 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
+    /// A table for one writer, whose rows stay until they are removed; when it is full, insertions fail.
+    pub fn new(
+        name: impl Into<String>,
+        key: Vec<ColumnSpec>,
+        columns: Vec<ColumnSpec>,
+        max_rows: u64,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            key,
+            columns,
+            max_rows,
+            evict: Evict::Reject,
+            ttl: None,
+            ttl_on_access: false,
+            ttl_on_insert: None,
+            shared: false,
+            stripes: None,
+        }
+    }
+
     /// Whether rows expire.
     pub fn expires(&self) -> bool {
         self.ttl.is_some() || self.ttl_on_insert.is_some()
@@ -60,6 +81,13 @@ pub struct ColumnSpec {
     /// The value in a new row, and in an old row when the column is added later. NULL in a column that is not nullable
     /// stands for zero or the empty text.
     pub default: Value,
+}
+
+impl ColumnSpec {
+    /// A column that is never NULL, and is zero or empty in a new row.
+    pub fn new(name: impl Into<String>, ty: Type) -> Self {
+        Self { name: name.into(), ty, nullable: false, default: Value::Null }
+    }
 }
 
 /// Bytes of a text or bytes column without a declared bound.
@@ -213,6 +241,7 @@ impl Header {
         let age_by_touch = by_touch && spec.ttl_on_access;
         let age_at = touched.filter(|_| age_by_touch).unwrap_or(WRITTEN_AT);
         let words = inserted.or(touched).unwrap_or(WRITTEN_AT) + 1;
+        assert!(age_at < words && words <= WRITTEN_AT + 3, "state, and at most three times");
         Self { by_write, touched, inserted, age_by_touch, age_at, words }
     }
 
@@ -361,6 +390,7 @@ fn lay_out_group(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_w
         }
         columns.push(Column { spec: spec.clone(), at });
     }
+    assert!(template.len() <= ROW_BYTES_MAX / 8, "the caller limits the words of a row");
     Layout { columns: columns.into(), template: template.into() }
 }
 

@@ -21,6 +21,9 @@ const PAGE_WORDS: usize = HUGE_PAGE_BYTES / 8;
 const ALONE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the largest block.
 const BLOCK_BYTES_MAX: usize = 64 << 20;
+const _: () =
+    assert!(LINE_WORDS * 8 == 64 && PAGE_WORDS.is_multiple_of(LINE_WORDS), "pieces begin at cache lines");
+const _: () = assert!(2 * HUGE_PAGE_BYTES <= BLOCK_BYTES_MAX && BLOCK_BYTES_MAX / 8 <= u32::MAX as usize);
 
 /// The allocator of blocks of two huge pages and more. It may return memory with faster address translation, resident
 /// only where it was written.
@@ -104,6 +107,7 @@ fn prefault_next_page(block: &Block, before: usize, now: usize) {
 
 impl Piece {
     fn new(block: Block, first: usize, len: usize) -> Self {
+        assert!(first + len <= block.len(), "a piece is inside its block");
         let place = |n: usize| u32::try_from(n).expect("a block has fewer than 2^32 words");
         Self { first: place(first), len: place(len), block }
     }

@@ -57,6 +57,7 @@ use storage::{Geometry, Group, RowLocation, Stripe};
 
 /// Maximum number of column groups of a table: the first, and one for each hot update that adds columns.
 pub const GROUPS_MAX: usize = 16;
+const _: () = assert!(GROUPS_MAX <= u16::MAX as usize, "the group of a column has 16 bits");
 /// Bytes of a counter in a column of counters: [`Table::count_into`].
 pub const COUNTER_BYTES: usize = 2;
 
@@ -187,6 +188,7 @@ impl Table {
         let geometry = Geometry::of(&spec, layout.words());
         let fingerprint = layout::fingerprint(&spec, hash, &layout, header, geometry);
         let stripes: Box<[Stripe]> = (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect();
+        assert!(stripes.len().is_power_of_two(), "bits of a hash select the stripe");
         let begins: Box<[_]> = stripes.iter().map(|_| index::Begin::none()).collect();
         let base = Group::new(layout, geometry);
         Self {
@@ -272,6 +274,7 @@ impl Table {
         let cell = self.added.get(n).ok_or(ExtendError::TooManyGroups)?;
         let words: usize = self.groups().map(|(_, group)| group.layout().words()).sum();
         let layout = layout::added_group(&new, n + 1, words)?;
+        assert!(cell.get().is_none(), "the lock on extension is held");
         cell.get_or_init(|| Group::new(layout, self.geometry));
         self.n_added.store(n as u32 + 1, core::sync::atomic::Ordering::Release);
         Ok(())

@@ -67,7 +67,9 @@ impl Oldest {
 
     /// Removes the first cached row: it is gone or has a new stamp.
     pub(super) fn skip_first(&self) {
-        self.head.store(self.head.load(Relaxed) + 1, Relaxed);
+        let (head, end) = self.range();
+        assert!(head < end, "there is a first row");
+        self.head.store(head as u32 + 1, Relaxed);
     }
 
     /// A lower bound of the stamps of all rows of the stripe.
@@ -82,6 +84,7 @@ impl Oldest {
             rows.select_nth_unstable(self.entries_max - 1);
             rows.truncate(self.entries_max);
         }
+        assert!(rows.len() <= self.entries_max, "the cache has room for them");
         rows.sort_unstable();
         self.entries().iter().zip(&rows).for_each(|(entry, row)| entry.set(*row));
         self.head.store(0, Relaxed);

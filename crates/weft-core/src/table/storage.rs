@@ -27,6 +27,10 @@ pub(super) const WORD_BITS: u32 = 13;
 const WORD_MASK: u64 = (1 << WORD_BITS) - 1;
 /// Maximum number of segments of a stripe: a row's number in its stripe then has 31 bits.
 const STRIPE_SEGMENTS_MAX: u64 = 1 << 18;
+const _: () =
+    assert!(SEGMENT_BYTES_MAX / 8 == 1 << WORD_BITS, "a row's first word has a number in its segment");
+const _: () = assert!(STRIPE_SEGMENTS_MAX << WORD_BITS <= 1 << 31, "a row's number plus one has 32 bits");
+const _: () = assert!(SEGMENT_ROWS_MIN <= SEGMENT_ROWS_MAX && STRIPES_MAX <= 1 << 32);
 
 /// The structure of row numbers: stripe in the high bits, then segment, then the row's first word in the segment. A
 /// number leads to the row without a multiplication; numbers are not dense.
@@ -45,6 +49,7 @@ pub(super) struct Geometry {
 impl Geometry {
     /// Chooses the stripes and segments of a table from its limit and its row size.
     pub(super) fn of(spec: &TableSpec, row_words: usize) -> Self {
+        assert!((1..=SEGMENT_BYTES_MAX / 8).contains(&row_words), "a row fits a segment");
         let rows = spec.max_rows.max(1);
         let row_bytes = (row_words * 8) as u64;
         // Twice the even share: keys do not spread evenly, and a hot update may raise the limit.
@@ -65,13 +70,17 @@ impl Geometry {
             stripes *= 2;
         }
         let segment_rows = segment(share(stripes));
-        Self {
+        let made = Self {
             stripe_bits: stripes.ilog2(),
             local_bits: (share(stripes) / segment_rows).ilog2() + WORD_BITS,
             segment_rows: segment_rows as u32,
             row_words: row_words as u32,
             stripe_mask: stripes - 1,
-        }
+        };
+        assert!(made.segment_words() as usize <= 1 << WORD_BITS, "a segment's words have numbers");
+        assert!(made.local_bits <= 31 && made.stripe_bits + made.local_bits < 64, "so have the rows");
+        assert!(made.rows_max() >= rows, "the stripes have room for all rows");
+        made
     }
 
     pub(super) fn stripes(self) -> usize {
@@ -280,6 +289,7 @@ impl<'a> RowLocation<'a> {
 impl Group {
     /// Makes a column group without memory; segments are allocated when a row needs them.
     pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
+        assert!(layout.words() > 0, "a group without columns is not added");
         let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
         let addresses = (0..geometry.segments()).map(|_| AtomicUsize::new(0)).collect();
         Self { row_words: layout.words(), layout, segments, addresses }

@@ -33,6 +33,7 @@ impl Table {
 
     /// Inserts a row with one value per column, keys first; as [`Table::insert_int`].
     pub fn insert_row(&self, values: &[Value], now: Time) -> Insert {
+        assert!(values.len() >= self.spec().key.len(), "a row has its key");
         let (key, _) = values.split_at(self.spec().key.len());
         let insert = match key {
             [Value::Bytes(bytes)] => self.insert_bytes(bytes, now),

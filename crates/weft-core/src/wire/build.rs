@@ -131,6 +131,7 @@ pub(super) fn header_builder<'a>(
     behind: &'a [u8],
 ) -> HeaderBuilder<'a> {
     let header = &headers[at];
+    assert_eq!(linked.len(), headers.len(), "each header has the fields that others set");
     HeaderBuilder {
         protocols,
         protocol: &protocols[usize::from(header.protocol.0)],
@@ -206,7 +207,8 @@ impl<'a> HeaderBuilder<'a> {
     pub(super) fn build(mut self) -> Result<BuiltHeader, BuildError> {
         let items = &self.protocol.items;
         self.items(items)?;
-        let Bits { mut bytes, places, sums, .. } = core::mem::take(&mut self.bits);
+        let Bits { mut bytes, places, sums, n } = core::mem::take(&mut self.bits);
+        assert_eq!(n.div_ceil(8), bytes.len(), "the bits fill their bytes");
         for (at, sum) in &sums {
             let value = self.sum(*sum, &bytes);
             bytes[*at..*at + value.len()].copy_from_slice(&value);

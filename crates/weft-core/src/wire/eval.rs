@@ -69,6 +69,7 @@ static CRC32C: [u32; 256] = {
 
 /// `n` bits of bytes from bit `at` on; the most significant bit of a byte is the first.
 pub(super) fn bits(bytes: &[u8], at: usize, n: usize) -> u64 {
+    assert!(n <= 64, "a number has at most 64 bits");
     let (first, end) = (at / 8, (at + n).div_ceil(8));
     // 64 bits span at most 9 bytes. Missing bytes are zero.
     let byte = |at: usize| u128::from(bytes.get(at).copied().unwrap_or(0));

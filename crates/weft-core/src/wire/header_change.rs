@@ -19,6 +19,7 @@ use crate::types::Type;
 /// Maximum size of one PUSH in bytes: the headroom of a new packet ([`crate::frame::HEADROOM`]), so that no packet
 /// moves.
 pub const PUSH_BYTES_MAX: usize = crate::frame::HEADROOM;
+const _: () = assert!(PUSH_BYTES_MAX <= u16::MAX as usize, "a relink counts bytes in 16 bits");
 
 /// A change of the headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]

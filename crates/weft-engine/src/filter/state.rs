@@ -12,7 +12,7 @@ use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
 use weft_core::hash::HashKey;
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
 use weft_core::types::Type;
-use weft_core::{Interval, Time, Value};
+use weft_core::{Interval, Time};
 use weft_ir::program::{Realisation, TableDecl};
 
 /// The most endpoints in OUTLIER.
@@ -175,20 +175,9 @@ fn rate_spec(keys_max: u64, is_shared: bool) -> TableSpec {
 
 /// Returns the spec of a policy's table: one key column, and columns of 64 bits.
 fn spec(name: &str, key: Type, columns: &[&str], max_rows: u64, shared: bool) -> TableSpec {
-    let column =
-        |name: &str, ty| ColumnSpec { name: name.to_owned(), ty, nullable: false, default: Value::Null };
-    TableSpec {
-        name: name.to_owned(),
-        key: vec![column("key", key)],
-        columns: columns.iter().map(|name| column(name, Type::Uint(64))).collect(),
-        max_rows,
-        evict: Evict::Oldest,
-        ttl: None,
-        ttl_on_access: false,
-        ttl_on_insert: None,
-        shared,
-        stripes: None,
-    }
+    let columns = columns.iter().map(|name| ColumnSpec::new(*name, Type::Uint(64))).collect();
+    let spec = TableSpec::new(name, vec![ColumnSpec::new("key", key)], columns, max_rows);
+    TableSpec { evict: Evict::Oldest, shared, ..spec }
 }
 
 fn has_rate_keys(policies: &Policies) -> bool {

@@ -551,7 +551,7 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::frame::ETHERTYPE_IPV6;
+    use weft_core::frame::{ETHERTYPE_IPV6, build};
     use weft_core::ip::{AUTHENTICATION, DESTINATION, FRAGMENT, HOP_BY_HOP, ROUTING};
 
     const IP: LinkFraming = LinkFraming { is_ip: true, has_labels: false };
@@ -559,13 +559,7 @@ mod tests {
 
     /// An IPv6 packet with these headers and 16 bytes of payload.
     fn ipv6(next: u8, headers: &[u8]) -> Vec<u8> {
-        let length = (headers.len() + 16) as u16;
-        let mut packet = vec![0x60, 0, 0, 0, (length >> 8) as u8, length as u8, next, 64];
-        packet.extend([0xfd; 16]);
-        packet.extend([0xfe; 16]);
-        packet.extend(headers);
-        packet.extend([0; 16]);
-        packet
+        build::ipv6([0xfd; 16], [0xfe; 16]).protocol(next).payload(headers).payload([0; 16]).build()
     }
 
     /// If it failed, links would keep fragments forever, or a packet would get the ports of one long gone.

@@ -21,11 +21,9 @@ pub(super) mod kept {
     pub(in crate::queue) const WORDS: usize = 3;
     /// The first and last packet of its line, [`super::paired`].
     pub(in crate::queue) const LINE: usize = 0;
-    /// In a node of several partitions with at most two ranks: the first partition of each rank, [`super::paired`]. The
-    /// partitions of a rank form a ring.
-    pub(in crate::queue) const FIRSTS: usize = 0;
-    /// The place in the order: its neighbours, [`super::paired`], with [`IN_ORDER`]. Outside the order it is the time
-    /// until which the partition waits, or [`IDLE`]. A node with a single partition that does not wait has [`IDLE`].
+    /// The place in the order: its neighbours, [`super::paired`], or its position, with [`IN_ORDER`]. Outside the order
+    /// it is the time until which the partition waits, or [`IDLE`]. A node with a single partition that does not wait
+    /// has [`IDLE`].
     pub(in crate::queue) const PLACE: usize = 1;
     /// The rank of that place.
     pub(in crate::queue) const STANDS: usize = 2;

@@ -306,7 +306,7 @@ impl<C: QueueCode> Shared<C> {
             return None;
         }
         let first = match leaf.shape.is_ranked {
-            true => leaf.ranked[node as usize].first().unwrap_or(NONE),
+            true => leaf.ranked[node as usize].first(&mut self.packets).unwrap_or(NONE),
             false => self.packets.ends(leaf, node).0,
         };
         let packet = self.packets.record(first);

@@ -2,7 +2,6 @@
 
 pub(super) use super::layout::kept;
 use super::layout::{NO_PACKETS, SEEN_IN_HEAD};
-use super::order::Orders;
 use super::ranked::Ranked;
 use super::records::{Head, Record, Records};
 use core::cmp::Reverse;
@@ -36,8 +35,9 @@ pub(super) struct Level {
     /// The initial values of variables.
     pub(super) node_starts: Box<[u64]>,
     pub(super) partition_starts: Box<[u64]>,
-    /// The orders of the partitions in each node.
-    pub(super) orders: Orders,
+    /// Per node: the order of its partitions. Empty if each node is one partition. Positions are in the records of
+    /// partitions.
+    pub(super) orders: Vec<Ranked>,
     /// Per node of the last level, if packets have ranks.
     pub(super) ranked: Vec<Ranked>,
     /// Per partition: the tag of its key, in sets with several ways.
@@ -186,9 +186,9 @@ impl Level {
             partitions,
             node_starts,
             partition_starts,
-            orders: Orders::new(level.order.bits, n_orders),
+            orders: (0..n_orders).map(|_| Ranked::new(level.order.bits)).collect(),
             ranked: (0..if shape.is_ranked { n_nodes } else { 0 })
-                .map(|_| Ranked::popped(packet_bits))
+                .map(|_| Ranked::new(packet_bits))
                 .collect(),
             tags: vec![0; if has_ways { n_partitions } else { 0 }],
             held: (0..n_orders).map(|_| BinaryHeap::new()).collect(),

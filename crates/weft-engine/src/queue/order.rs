@@ -2,54 +2,25 @@
 
 use super::layout::{pair, paired};
 use super::level::{Level, kept};
-use super::ranked::{RankSlots, Ranked, TwoRanks};
+use super::ranked::RankSlots;
 use super::records::Records;
 use core::cmp::Reverse;
-
-/// The orders of a level, one per node. Positions are in the records of partitions.
-#[derive(Debug)]
-#[repr(u8)]
-pub(super) enum Orders {
-    /// For few ranks; [`kept::FIRSTS`] of each node has its state.
-    TwoRanks(TwoRanks),
-    /// Per node. Empty if each node is one partition.
-    Ranked(Vec<Ranked>),
-}
-
-impl Orders {
-    /// Creates the orders of that many nodes, by ranks of that many bits, or by all.
-    pub(super) fn new(bits: Option<u8>, n_nodes: usize) -> Self {
-        match TwoRanks::of(bits) {
-            Some(two) => Self::TwoRanks(two),
-            None => Self::Ranked((0..n_nodes).map(|_| Ranked::new(bits)).collect()),
-        }
-    }
-}
 
 impl Level {
     /// Returns the first partition in a node's order.
     #[inline(always)]
     pub(super) fn first(&mut self, node: u32) -> Option<u32> {
-        match &mut self.orders {
-            Orders::TwoRanks(_) => TwoRanks::first(self.nodes.head(node)[kept::FIRSTS]),
-            Orders::Ranked(all) => all[node as usize].first(),
-        }
+        self.orders[node as usize].first(&mut self.partitions)
     }
 
     /// Returns the first partition among those with the highest rank.
     pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
-        match &self.orders {
-            Orders::TwoRanks(_) => TwoRanks::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
-            Orders::Ranked(all) => all[node as usize].first_of_last(),
-        }
+        self.orders[node as usize].first_of_last()
     }
 
     /// Returns all partitions in a node's order, first to last.
     pub(super) fn in_order(&self, node: u32) -> Vec<u32> {
-        match &self.orders {
-            Orders::TwoRanks(_) => TwoRanks::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
-            Orders::Ranked(all) => all[node as usize].ids(&self.partitions),
-        }
+        self.orders[node as usize].ids(&self.partitions)
     }
 
     /// Adds a partition to the order, behind those of its rank.
@@ -61,28 +32,16 @@ impl Level {
     /// Adds a partition to the order at a rank that may differ from its own.
     #[inline]
     pub(super) fn enter_at(&mut self, node: u32, partition: u32, rank: i64) {
-        let Self { nodes, partitions, orders, .. } = self;
-        match orders {
-            Orders::TwoRanks(two) => {
-                two.insert(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
-            }
-            Orders::Ranked(all) => all[node as usize].insert(partition, rank, partitions),
-        }
+        self.orders[node as usize].insert(partition, rank, &mut self.partitions);
     }
 
     /// Removes a partition from the order.
     #[inline]
     pub(super) fn leave(&mut self, node: u32, partition: u32) {
-        let Self { nodes, partitions, orders, .. } = self;
-        if partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
-            match orders {
-                Orders::TwoRanks(two) => {
-                    two.remove(&mut nodes.head_mut(node)[kept::FIRSTS], partition, partitions);
-                }
-                Orders::Ranked(all) => all[node as usize].remove(partition, partitions),
-            }
+        if self.partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
+            self.orders[node as usize].remove(partition, &mut self.partitions);
         }
-        let head = partitions.head_mut(partition);
+        let head = self.partitions.head_mut(partition);
         head[kept::PLACE] = kept::IDLE;
         if self.shape.counts && head[kept::PACKETS] == 0 {
             self.left.push(partition);
@@ -92,14 +51,8 @@ impl Level {
     /// Moves the first partition behind those of its rank.
     #[inline(always)]
     pub(super) fn rotate(&mut self, node: u32, partition: u32) {
-        let Self { nodes, partitions, orders, .. } = self;
-        let rank = partitions.head(partition)[kept::RANK] as i64;
-        match orders {
-            Orders::TwoRanks(two) => {
-                two.rotate(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
-            }
-            Orders::Ranked(all) => all[node as usize].move_to(partition, rank, partitions),
-        }
+        let rank = self.partitions.head(partition)[kept::RANK] as i64;
+        self.orders[node as usize].move_to(partition, rank, &mut self.partitions);
     }
 
     /// Moves a partition to the position of its rank, if that has changed.
@@ -107,19 +60,8 @@ impl Level {
     pub(super) fn rerank(&mut self, node: u32, partition: u32) {
         let head = self.partitions.head(partition);
         if head[kept::RANK] != head[kept::STANDS] {
-            self.rerank_to(node, partition, head[kept::RANK] as i64);
-        }
-    }
-
-    /// Moves a partition to the position of a rank.
-    #[inline(never)]
-    fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
-        let Self { nodes, partitions, orders, .. } = self;
-        match orders {
-            Orders::TwoRanks(two) => {
-                two.rerank(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
-            }
-            Orders::Ranked(all) => all[node as usize].rerank(partition, rank, partitions),
+            let rank = head[kept::RANK] as i64;
+            self.orders[node as usize].rerank(partition, rank, &mut self.partitions);
         }
     }
 
@@ -156,6 +98,8 @@ impl Level {
 
 /// The records of partitions hold their positions in the order.
 impl RankSlots for Records {
+    const MOVES: bool = true;
+
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)

@@ -68,7 +68,7 @@ impl<C: QueueCode> Shared<C> {
     /// Returns the first or last packet below a partition, and its leaf partition; by rank if packets have ranks. On
     /// each level below it takes the largest partition. None if there is no packet.
     fn victim_packet(
-        &self,
+        &mut self,
         levels: &mut [Level],
         at: usize,
         partition: u32,
@@ -83,7 +83,8 @@ impl<C: QueueCode> Shared<C> {
         let leaf = levels.last_mut()?;
         let slot = if leaf.shape.is_ranked {
             let ranked = &mut leaf.ranked[partition as usize];
-            if head { ranked.peek() } else { ranked.last() }?
+            let packets = &mut self.packets;
+            if head { ranked.first(packets) } else { ranked.last(packets) }?
         } else {
             let (first, last) = self.packets.ends(leaf, partition);
             if head { first } else { last }

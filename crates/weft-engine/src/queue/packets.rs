@@ -340,6 +340,8 @@ pub(super) fn unlink_first(packet: &Head, line: &mut u64) {
 
 /// Packets hold the positions of ranked packets in their own words.
 impl RankSlots for Packets {
+    const MOVES: bool = false;
+
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[LINK])

@@ -4,6 +4,7 @@ use crate::support::{ADD, Behaviour, CART, Call, Net, Network, World, chain, ele
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
+use weft_core::frame::build::{ethernet, ipv6};
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Offload, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
@@ -62,14 +63,8 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
 
 /// An Ethernet frame with an IPv4 and UDP header and a right checksum.
 fn udp(src_port: u16, tos: u8, bytes: usize) -> Vec<u8> {
-    let mut frame = vec![0; bytes.max(42)];
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    frame[14..24].copy_from_slice(&[0x45, tos, 0, 100, 0, 1, 0, 0, 64, 17]);
-    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-    let check = !fold(sum(&frame[14..34]));
-    frame[24..26].copy_from_slice(&check.to_be_bytes());
-    frame[34..36].copy_from_slice(&src_port.to_be_bytes());
-    frame
+    let ip = ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tos(tos).fragment(1, 0);
+    ip.udp(src_port, 0).payload(vec![0; bytes.saturating_sub(42)]).build()
 }
 
 /// If this fails, frames that no device took count as sent, or in no count of the link or of its partitions; or they
@@ -202,11 +197,8 @@ fn flow_key_is_the_five_tuple() {
 #[test]
 fn ports_follow_extension_headers() {
     let flow = |first: u8, extensions: &[u8], port: u8| {
-        let mut packet = vec![0x60, 0, 0, 0, 0, 0, first, 64];
-        packet.extend([1; 32]);
-        packet.extend(extensions);
-        packet.extend([0, port, 0, 53, 0, 8, 0, 0]);
-        describe(KEY, &packet, true).flow
+        let packet = ipv6([1; 16], [1; 16]).protocol(first).other(extensions);
+        describe(KEY, &packet.payload([0, port, 0, 53, 0, 8, 0, 0]).build(), true).flow
     };
     let options = [60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(flow(0, &options, 7), flow(17, &[], 7), "hop by hop and for the destination");
@@ -377,10 +369,7 @@ fn held_back_gso_frame_is_cut_first() {
     {
         let mut pool = Pool::new(PoolConfig::default());
         let mut link = Link::new(link(program, rate), START, 1);
-        let mut bytes = udp(1, 0, 42 + 2_500);
-        bytes[16..18].copy_from_slice(&2_528_u16.to_be_bytes());
-        bytes[38..40].copy_from_slice(&2_508_u16.to_be_bytes());
-        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        let mut frame = pool.take_filled(&udp(1, 0, 42 + 2_500)).expect("a buffer");
         frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         frame.meta.offload.gso = Some(Gso { kind: GsoKind::Udp, size: 1_000, has_ecn: false });
         link.handle_frame(frame, &mut pool, START);
@@ -393,14 +382,8 @@ fn held_back_gso_frame_is_cut_first() {
 #[test]
 fn network_length_excludes_framing() {
     let frame = |n_tags: usize, said: u16, bytes: usize| {
-        let mut frame = vec![0; 12];
-        (0..n_tags).for_each(|_| frame.extend([0x81, 0x00, 0, 7]));
-        let at = frame.len() + 2;
-        frame.extend([0x08, 0x00, 0x45, 0]);
-        frame.extend(said.to_be_bytes());
-        frame.resize(at + bytes, 0);
-        frame[at + 9] = 17;
-        frame
+        let link = (0..n_tags).fold(ethernet(), |link, _| link.vlan(7));
+        link.ipv4([0; 4], [0; 4]).length(said).protocol(17).payload(vec![0; bytes - 20]).build()
     };
     // Padded to 46 bytes, full, one byte more than its length says, tags, and not IP.
     let mut arp = frame(0, 0, 48);

@@ -1,10 +1,13 @@
 //! The packet engine, on chains in the text form of the IR.
 
 use std::sync::Arc;
+use weft_core::checksum;
 use weft_core::flow::flow_of;
+use weft_core::frame::build::{ethernet, fragments, set_ipv4_checksum};
 use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
+use weft_core::ip::DONT_FRAGMENT;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::table::Evict;
 use weft_core::types::Type;
@@ -217,34 +220,13 @@ pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Sen
 }
 
 fn sum(bytes: &[u8]) -> u16 {
-    let word = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    sum as u16
+    checksum::fold(checksum::sum(bytes))
 }
 
 /// A UDP packet with right checksums.
 pub(crate) fn udp(ttl: u8, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0x28];
-    packet.extend(((28 + payload.len()) as u16).to_be_bytes());
-    packet.extend([0x12, 0x34, 0x40, 0, ttl, 17, 0, 0]);
-    packet.extend(src);
-    packet.extend(dst);
-    packet.extend(ports.0.to_be_bytes());
-    packet.extend(ports.1.to_be_bytes());
-    packet.extend(((8 + payload.len()) as u16).to_be_bytes());
-    packet.extend([0, 0]);
-    packet.extend(payload);
-    let header = !sum(&packet[14..34]);
-    packet[24..26].copy_from_slice(&header.to_be_bytes());
-    let udp = match !udp_sum(&packet) {
-        0 => 0xffff,
-        sum => sum,
-    };
-    packet[40..42].copy_from_slice(&udp.to_be_bytes());
-    packet
+    let ip = ethernet().ipv4(src, dst).tos(0x28).fragment(0x1234, DONT_FRAGMENT).ttl(ttl);
+    ip.udp(ports.0, ports.1).payload(payload).build()
 }
 
 /// The sum of the pseudo header and the datagram, its checksum field included.
@@ -376,9 +358,7 @@ fn raw_byte_reads_need_no_parser() {
     let icmp = |kind: u16| {
         let mut packet = whole(kind << 8);
         packet[23] = 1;
-        packet[24..26].fill(0);
-        let header = !sum(&packet[14..34]);
-        packet[24..26].copy_from_slice(&header.to_be_bytes());
+        set_ipv4_checksum(&mut packet[14..]);
         packet
     };
     let mut packets: Vec<_> = (0..16).map(whole).collect();
@@ -411,24 +391,6 @@ fn program_on_fragments(elements: &[String]) -> ChainProgram {
              v52: bool = icmp.eq v51, v7\n v53: bool = bool.and v38, v52\n branch v53, block12, block15",
         );
     program_of(&format!("{text}{}", elements.concat()))
-}
-
-/// A packet of [`udp`] in fragments of that many bytes; the last one has the rest.
-fn fragments(packet: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
-    let payload = &packet[34..];
-    let piece = |(nth, piece): (usize, &[u8])| {
-        let is_followed = (nth + 1) * bytes < payload.len();
-        let mut fragment = [&packet[..34], piece].concat();
-        fragment[16..18].copy_from_slice(&((20 + piece.len()) as u16).to_be_bytes());
-        fragment[18..20].copy_from_slice(&id.to_be_bytes());
-        let place = (nth * bytes / 8) as u16 | u16::from(is_followed) << 13;
-        fragment[20..22].copy_from_slice(&place.to_be_bytes());
-        fragment[24..26].fill(0);
-        let header = !sum(&fragment[14..34]);
-        fragment[24..26].copy_from_slice(&header.to_be_bytes());
-        fragment
-    };
-    payload.chunks(bytes).enumerate().map(piece).collect()
 }
 
 /// Drops datagrams to port 9, and sends all others on to port 99.
@@ -1320,9 +1282,8 @@ fn wrapped(behind: &[String]) -> ChainProgram {
 /// (DF is not set).
 fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> Vec<(u16, usize)> {
     let mut bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
-    (bytes[20], bytes[24], bytes[25]) = (0, 0, 0);
-    let header = !sum(&bytes[14..34]);
-    bytes[24..26].copy_from_slice(&header.to_be_bytes());
+    bytes[20] = 0;
+    set_ipv4_checksum(&mut bytes[14..]);
     let mut frame = pool.take_filled(&bytes).expect("a buffer");
     if let Some(kind) = kind {
         frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };

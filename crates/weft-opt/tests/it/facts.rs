@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use weft_core::checksum::{fold, sum};
+use weft_core::frame::build::{self, FrameBuilder, set_ipv4_checksum};
 use weft_core::frame::{Checksum, Offload};
 use weft_core::rng::Rng;
 use weft_core::wire::{Formats, ProtocolId};
@@ -54,48 +55,34 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
 }
 
-/// Sets the header checksum of IPv4, which all readers of formats check.
-fn sealed(mut packet: Vec<u8>) -> Vec<u8> {
-    if packet[0] >> 4 == 4 {
-        let end = usize::from(packet[0] & 15) * 4;
-        packet[10..12].fill(0);
-        let checksum = !fold(sum(&packet[..end]));
-        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-    }
-    packet
-}
-
 fn v4(protocol: u8, carried: &[u8]) -> Vec<u8> {
-    let length = (20 + carried.len() as u16).to_be_bytes();
-    let header = [0x45, 0, length[0], length[1], 0, 7, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-    sealed([&header, carried].concat())
+    build::ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(7, 0).protocol(protocol).payload(carried).build()
 }
 
 /// A frame with a fragment of IPv4.
 fn fragment4(protocol: u8, word: u16, carried: &[u8]) -> Vec<u8> {
-    let mut packet = v4(protocol, carried);
-    packet[6..8].copy_from_slice(&word.to_be_bytes());
-    ethernet([8, 0], &sealed(packet))
+    let packet = build::ethernet().macs([2; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(7, word);
+    packet.protocol(protocol).payload(carried).build()
 }
 
 fn v6(protocol: u8, carried: &[u8]) -> Vec<u8> {
-    let length = (carried.len() as u16).to_be_bytes();
-    [&[0x60, 0, 0, 0, length[0], length[1], protocol, 64][..], &[0x20; 32], carried].concat()
+    build::ipv6([0x20; 16], [0x20; 16]).protocol(protocol).payload(carried).build()
 }
 
 fn udp(port: u16, carried: &[u8]) -> Vec<u8> {
-    [&[0, 9][..], &port.to_be_bytes(), &(8 + carried.len() as u16).to_be_bytes(), &[0, 0], carried].concat()
+    FrameBuilder::default().udp(9, port).checksum(0).payload(carried).build()
 }
 
-fn ethernet(of: [u8; 2], packet: &[u8]) -> Vec<u8> {
-    [&[2; 12][..], &of, packet].concat()
+/// An Ethernet frame with an IPv4 packet.
+fn ethernet(packet: &[u8]) -> Vec<u8> {
+    build::ethernet().macs([2; 6], [2; 6]).ethertype(0x0800).payload(packet).build()
 }
 
 /// Packets in a tunnel loop grow each time; a wrong count would drop packets without a loop.
 #[test]
 fn every_tunnel_kind_counts_once() {
     let plain = v4(17, &udp(53, b"x"));
-    let frame = ethernet([8, 0], &plain);
+    let frame = ethernet(&plain);
     // A sequence number and an extension header of 4 bytes.
     let length = 8 + plain.len() as u8;
     let gtpu = [&[0x34, 255, 0, length, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 9, 0][..], &plain].concat();
@@ -117,7 +104,7 @@ fn every_tunnel_kind_counts_once() {
     for (name, packet) in &all {
         assert_eq!(tunnel_depth(packet, true), 1, "{name}");
         let around = v4(if packet[0] >> 4 == 4 { 4 } else { 41 }, packet);
-        assert_eq!(tunnel_depth(&ethernet([8, 0], &around), false), 2, "{name} in IPv4");
+        assert_eq!(tunnel_depth(&ethernet(&around), false), 2, "{name} in IPv4");
         (0..packet.len()).for_each(|cut| _ = tunnel_depth(&packet[..cut], true));
     }
     let deep = (0..60).fold(plain.clone(), |packet, _| v4(4, &packet));
@@ -125,7 +112,8 @@ fn every_tunnel_kind_counts_once() {
     // Not carried: a later fragment, and an echo of GTP-U.
     let mut later = v4(4, &plain);
     later[7] = 9;
-    assert_eq!(tunnel_depth(&sealed(later), true), 0);
+    set_ipv4_checksum(&mut later);
+    assert_eq!(tunnel_depth(&later, true), 0);
     assert_eq!(
         tunnel_depth(&v4(17, &udp(2152, &[&[0x30, 1, 0, 0, 0, 0, 0, 0][..], &plain].concat())), true),
         0
@@ -248,7 +236,7 @@ fn damage_is_found_everywhere() {
         // Fragments and truncated packets cannot be checked.
         if is_v4 {
             packet[6] = 0x20;
-            packet = sealed(packet);
+            set_ipv4_checksum(&mut packet);
             assert!(ends(&packet, &Offload::NONE));
         }
         (0..packet.len()).for_each(|cut| _ = is_intact(&packet[..cut], &Offload::NONE, true));
@@ -283,7 +271,7 @@ fn headers_in_between_are_skipped() {
     let mut behind = tcp.clone();
     (behind[3], behind[9]) = (tcp[3] + 16, 51);
     behind.splice(20..20, [TCP, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
-    let mut behind = sealed(behind);
+    set_ipv4_checksum(&mut behind);
     assert!(is_intact(&behind, &offload, true));
     *behind.last_mut().expect("the packet has data") ^= 1;
     assert!(!is_intact(&behind, &offload, true));

@@ -156,8 +156,9 @@ impl Buckets {
         Some(first)
     }
 
-    /// Collects all ids, first to last.
-    pub(super) fn collect_ids(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
+    /// Returns all ids, first to last.
+    pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
+        let mut ids = Vec::new();
         for (nth, word) in self.low.iter().enumerate().filter(|(_, word)| **word != 0) {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
                 let (mut at, last) = pair(self.lists[nth * 64 + bit]);
@@ -168,5 +169,6 @@ impl Buckets {
                 ids.push(last);
             }
         }
+        ids
     }
 }

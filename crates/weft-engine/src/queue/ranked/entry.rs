@@ -41,6 +41,11 @@ impl Entry {
         self.came as u32 & ((1 << ID_BITS) - 1)
     }
 
+    /// The same entry with another sequence number.
+    pub(super) fn with_seq(self, seq: u64) -> Self {
+        Self { came: seq << ID_BITS | u64::from(self.id()), ..self }
+    }
+
     /// The same entry with another id.
     #[inline(always)]
     pub(super) fn with_id(self, id: u32) -> Self {
@@ -80,27 +85,4 @@ impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.as_one().cmp(&other.as_one())
     }
-}
-
-/// Assigns sequence numbers to entries in order; returns the next number.
-pub(super) fn count_anew<'e>(entries: impl IntoIterator<Item = &'e mut Entry>) -> u64 {
-    let mut next_seq = FIRST_SEQ;
-    for known in entries {
-        known.came = next_seq << ID_BITS | u64::from(known.id());
-        next_seq += 1;
-    }
-    next_seq
-}
-
-/// The first id of the highest rank.
-pub(super) fn first_of_last(entries: impl Iterator<Item = Entry> + Clone) -> Option<u32> {
-    let highest = entries.clone().map(|known| known.rank).max()?;
-    entries.filter(|known| known.rank == highest).min().map(Entry::id)
-}
-
-/// Returns the ids of entries, first to last.
-pub(super) fn ids_in_order(entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = u32> {
-    let mut entries: Vec<Entry> = entries.collect();
-    entries.sort_unstable();
-    entries.into_iter().map(Entry::id)
 }

@@ -1,37 +1,32 @@
 //! The ranked container: orders small ids (partitions of a node, or packets of a list) by rank, equal ranks by arrival.
 //!
 //! For ranks of few bits there is one list per rank, and a tree of bitmaps finds the first list that is not empty: no
-//! step depends on the number of ids. Wider ranks use a [`Tournament`] if ids leave from anywhere or change their
-//! ranks, as partitions do. They use [`Runs`] if the first leaves, as packets do. The state per id is with its owner
-//! ([`RankSlots`]): packets have room for it in their words. Partitions of at most two ranks need only a word
-//! ([`TwoRanks`]).
+//! step depends on the number of ids. Wider ranks use a heap of sorted runs. The state per id is with its owner
+//! ([`RankSlots`]): packets and partitions have room for it in their words.
 
 mod buckets;
 mod entry;
 mod runs;
 mod sort;
-mod tournament;
-mod two_ranks;
 
 use crate::queue::layout::NONE;
 use buckets::Buckets;
 use entry::Entry;
 use runs::Runs;
-use tournament::Tournament;
-pub(super) use two_ranks::TwoRanks;
 
 /// The container. The variants are matched at every turn.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 pub(super) enum Ranked {
     Buckets(Buckets),
-    Tournament(Tournament),
     Runs(Runs),
 }
 
 /// The state per id: one word, and its rank. The owner of the ids stores both.
 pub(super) trait RankSlots {
-    /// Two numbers: the neighbours in the list of a rank, or the leaf in a tournament.
+    /// Whether ids leave from anywhere and change their ranks. Others leave as the first or the last.
+    const MOVES: bool;
+    /// The neighbours in the list of a rank, or the position in a heap.
     fn links(&self, id: u32) -> (u32, u32);
     /// Sets both.
     fn set_links(&mut self, id: u32, links: (u32, u32));
@@ -47,15 +42,7 @@ pub(super) trait RankSlots {
 impl Ranked {
     /// Creates a container for ranks of that many bits, or for all.
     pub(super) fn new(bits: Option<u8>) -> Self {
-        match bits {
-            Some(bits) => Self::Buckets(Buckets::new(bits)),
-            None => Self::Tournament(Tournament::default()),
-        }
-    }
-
-    /// Creates a container for ids that mostly leave at the head, as [`Ranked::new`].
-    pub(super) fn popped(bits: Option<u8>) -> Self {
-        if bits.is_some() { Self::new(bits) } else { Self::Runs(Runs::default()) }
+        bits.map_or_else(|| Self::Runs(Runs::default()), |bits| Self::Buckets(Buckets::new(bits)))
     }
 
     /// Adds an id behind those of its rank. It must not be in the container.
@@ -64,8 +51,7 @@ impl Ranked {
         places.set_rank(id, rank);
         match self {
             Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
-            Self::Tournament(tournament) => tournament.insert(rank, id, places),
-            Self::Runs(runs) => runs.push(rank, id),
+            Self::Runs(runs) => runs.push(rank, id, places),
         }
     }
 
@@ -74,8 +60,7 @@ impl Ranked {
         places.set_rank(id, rank);
         match self {
             Self::Buckets(buckets) => buckets.prepend(buckets.list(rank), id, places),
-            Self::Tournament(tournament) => tournament.put_back(rank, id, places),
-            Self::Runs(runs) => runs.put_back(rank, id),
+            Self::Runs(runs) => runs.put_back(rank, id, places),
         }
     }
 
@@ -84,8 +69,7 @@ impl Ranked {
     pub(super) fn remove(&mut self, id: u32, places: &mut impl RankSlots) {
         match self {
             Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
-            Self::Tournament(tournament) => tournament.remove(id, places),
-            Self::Runs(runs) => runs.remove(id),
+            Self::Runs(runs) => runs.remove(id, places),
         }
     }
 
@@ -94,11 +78,6 @@ impl Ranked {
     pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.pop(places),
-            Self::Tournament(tournament) => {
-                let first = tournament.first()?;
-                tournament.remove(first, places);
-                Some(first)
-            }
             Self::Runs(runs) => runs.pop(places),
         }
     }
@@ -106,10 +85,9 @@ impl Ranked {
     /// Moves an id behind those of its new rank.
     #[inline(never)]
     pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
-        let known = places.rank(id);
         match self {
             Self::Buckets(buckets) => {
-                let (from, to) = (buckets.list(known), buckets.list(rank));
+                let (from, to) = (buckets.list(places.rank(id)), buckets.list(rank));
                 if from == to {
                     buckets.move_to_tail(to, id, places);
                 } else {
@@ -117,8 +95,7 @@ impl Ranked {
                     buckets.append(to, id, places);
                 }
             }
-            Self::Tournament(tournament) => tournament.move_to(rank, id, places),
-            Self::Runs(runs) => runs.move_to(rank, id),
+            Self::Runs(runs) => runs.move_to(rank, id, places),
         }
         places.set_rank(id, rank);
     }
@@ -126,10 +103,7 @@ impl Ranked {
     /// Moves an id behind those of its new rank, if its position changes.
     #[inline(always)]
     pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
-        if let Self::Tournament(tournament) = self {
-            places.set_rank(id, rank);
-            tournament.move_to(rank, id, places);
-        } else if self.would_move(id, rank, places) {
+        if self.would_move(id, rank, places) {
             self.move_to(id, rank, places);
         }
     }
@@ -141,26 +115,16 @@ impl Ranked {
         known != rank
             && match self {
                 Self::Buckets(buckets) => buckets.list(known) != buckets.list(rank),
-                Self::Tournament(_) | Self::Runs(_) => true,
+                Self::Runs(_) => true,
             }
     }
 
     /// Returns the first id.
     #[inline(always)]
-    pub(super) fn first(&mut self) -> Option<u32> {
-        if let Self::Tournament(tournament) = self {
-            return tournament.first();
-        }
-        self.peek()
-    }
-
-    /// Returns the first id, without preparing a repeated call.
-    #[inline(never)]
-    pub(super) fn peek(&self) -> Option<u32> {
+    pub(super) fn first(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.first_id(),
-            Self::Tournament(tournament) => tournament.entries().min().map(Entry::id),
-            Self::Runs(runs) => runs.first(),
+            Self::Runs(runs) => runs.first(places),
         }
     }
 
@@ -168,43 +132,37 @@ impl Ranked {
     pub(super) fn first_of_last(&self) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.first_of_last(),
-            Self::Tournament(tournament) => entry::first_of_last(tournament.entries()),
-            Self::Runs(runs) => entry::first_of_last(runs.entries()),
+            Self::Runs(runs) => runs.first_of_last(),
         }
     }
 
     /// Returns the last id of the highest rank.
     #[cold]
-    pub(super) fn last(&mut self) -> Option<u32> {
+    pub(super) fn last(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.last_of_last(),
-            Self::Tournament(tournament) => tournament.entries().max().map(Entry::id),
-            Self::Runs(runs) => runs.last(),
+            Self::Runs(runs) => runs.last(places),
         }
     }
 
     /// Returns all ids, first to last.
     pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
-        let mut ids = Vec::new();
         match self {
-            Self::Buckets(buckets) => buckets.collect_ids(places, &mut ids),
-            Self::Tournament(tournament) => ids.extend(entry::ids_in_order(tournament.entries())),
-            Self::Runs(runs) => ids.extend(entry::ids_in_order(runs.entries())),
+            Self::Buckets(buckets) => buckets.ids(places),
+            Self::Runs(runs) => runs.in_order().into_iter().map(Entry::id).collect(),
         }
-        ids
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::entry::SEQS;
-    use super::{NONE, RankSlots, Ranked, TwoRanks};
-    use crate::queue::layout::NO_PACKETS;
+    use super::{NONE, RankSlots, Ranked};
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
 
     /// RankSlots for ids from 0 on.
-    struct Table(Vec<RankSlot>);
+    struct Table<const MOVES: bool>(Vec<RankSlot>);
 
     #[derive(Clone, Copy, Debug)]
     struct RankSlot {
@@ -212,13 +170,15 @@ mod tests {
         links: (u32, u32),
     }
 
-    impl Table {
+    impl<const MOVES: bool> Table<MOVES> {
         fn new(n: usize) -> Self {
             Self(vec![RankSlot { rank: 0, links: (NONE, NONE) }; n])
         }
     }
 
-    impl RankSlots for Table {
+    impl<const MOVES: bool> RankSlots for Table<MOVES> {
+        const MOVES: bool = MOVES;
+
         fn links(&self, id: u32) -> (u32, u32) {
             self.0[id as usize].links
         }
@@ -239,26 +199,44 @@ mod tests {
     /// If this fails, partitions are served out of order: the container differs from a sorted map.
     #[test]
     fn ranked_is_a_stable_sorted_map() {
-        let placed = [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None];
-        let all = placed.map(|bits| (bits, Ranked::new(bits)));
-        for (bits, mut ranked) in all.into_iter().chain([(None, Ranked::popped(None))]) {
-            let (mut rng, mut places) = (Rng::from_seed(7), Table::new(200));
-            // Sequence numbers run out during the test.
-            match &mut ranked {
-                Ranked::Tournament(tournament) => tournament.next_seq = SEQS - 10_000,
-                Ranked::Runs(runs) => runs.next_seq = SEQS - 10_000,
-                _ => {}
-            }
+        matches_sorted_map::<true>();
+        matches_sorted_map::<false>();
+    }
+
+    fn matches_sorted_map<const MOVES: bool>() {
+        for bits in [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None] {
+            let mut ranked = Ranked::new(bits);
+            let (mut rng, mut places) = (Rng::from_seed(7), Table::<MOVES>::new(200));
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
             let mut at: Vec<Option<(i64, u64)>> = vec![None; 200];
             for seq in 0..20_000_u64 {
+                if let Ranked::Runs(runs) = &mut ranked
+                    && seq % 500 == 0
+                {
+                    // Sequence numbers run out soon.
+                    runs.next_seq = SEQS - 20;
+                }
                 let id = rng.below(200) as u32;
-                let given = rng.below(1 << 14) as i64 - 100;
+                // Equal ranks, the least and the greatest, rising ones as of clocks, and any.
+                let given = match rng.below(8) {
+                    0..2 => rng.below(3) as i64,
+                    2 => rng.pick(&[i64::MIN, i64::MIN + 1, -1, (1 << 18) - 1, 1 << 18, i64::MAX]),
+                    3..5 => seq as i64,
+                    _ => rng.below(1 << 14) as i64 - 100,
+                };
                 let rank = bits.map_or(given, |bits| given.clamp(0, (1 << bits) - 1));
                 match at[id as usize].take() {
                     Some(key) => {
+                        let (mut id, mut key) = (id, key);
+                        if !MOVES {
+                            // Only the first and the last leave.
+                            at[id as usize] = Some(key);
+                            let end = [ranked.first(&mut places), ranked.last(&mut places)][rng.below(2)];
+                            id = end.expect("there is one");
+                            key = at[id as usize].take().expect("it is in the container");
+                        }
                         known.remove(&key);
-                        if rng.below(2) == 0 {
+                        if !MOVES || rng.below(2) == 0 {
                             ranked.remove(id, &mut places);
                             if rng.below(2) == 0 {
                                 // The first leaves, the most frequent case.
@@ -291,54 +269,17 @@ mod tests {
                 assert_eq!(places.rank(id), given);
                 known.insert((rank, seq), id);
                 at[id as usize] = Some((rank, seq));
-                assert_eq!(ranked.first(), known.values().next().copied(), "{bits:?} at {seq}");
+                assert_eq!(ranked.first(&mut places), known.values().next().copied(), "{bits:?} at {seq}");
                 let highest = known.keys().next_back().map(|(rank, _)| *rank);
                 let last = known.iter().find(|((rank, _), _)| Some(*rank) == highest).map(|(_, id)| *id);
                 assert_eq!(ranked.first_of_last(), last, "{bits:?} at {seq}");
                 if rng.percent(30) {
-                    assert_eq!(ranked.last(), known.values().next_back().copied(), "{bits:?} at {seq}");
+                    assert_eq!(
+                        ranked.last(&mut places),
+                        known.values().next_back().copied(),
+                        "{bits:?} at {seq}"
+                    );
                 }
-            }
-        }
-    }
-
-    /// If this fails, partitions of two ranks are ordered differently from those of many ranks.
-    #[test]
-    fn two_ranks_match_many_ranks() {
-        for bits in [0, 1] {
-            let two = TwoRanks::of(Some(bits)).expect("these are few");
-            let (mut firsts, mut places) = (NO_PACKETS, Table::new(20));
-            let (mut more, mut their_places) = (Ranked::new(Some(bits)), Table::new(20));
-            let (mut rng, mut is_in) = (Rng::from_seed(8), [false; 20]);
-            for at in 0..20_000_u64 {
-                let (id, rank) = (rng.below(20) as u32, rng.below(4) as i64 - 1);
-                let first = TwoRanks::first(firsts);
-                match (is_in[id as usize], rng.below(3)) {
-                    (false, _) => {
-                        two.insert(&mut firsts, id, rank, &mut places);
-                        more.insert(id, rank, &mut their_places);
-                    }
-                    (true, 0) => {
-                        two.remove(&mut firsts, id, &mut places);
-                        more.remove(id, &mut their_places);
-                    }
-                    (true, 1) => {
-                        two.rerank(&mut firsts, id, rank, &mut places);
-                        more.rerank(id, rank, &mut their_places);
-                    }
-                    (true, _) => {
-                        // The first is served, and mostly keeps its rank.
-                        let id = first.unwrap_or(id);
-                        let rank = if rank == -1 { rank } else { places.rank(id) };
-                        two.rotate(&mut firsts, id, rank, &mut places);
-                        more.move_to(id, rank, &mut their_places);
-                        continue;
-                    }
-                }
-                is_in[id as usize] = TwoRanks::ids(firsts, &places).contains(&id);
-                assert_eq!(TwoRanks::ids(firsts, &places), more.ids(&their_places), "{bits} at {at}");
-                assert_eq!(TwoRanks::first(firsts), more.first(), "{bits} at {at}");
-                assert_eq!(TwoRanks::first_of_last(firsts), more.first_of_last(), "{bits} at {at}");
             }
         }
     }
@@ -349,7 +290,7 @@ mod tests {
     fn burst_leaves_in_rank_order() {
         const N: u32 = 100_000;
         for bits in [Some(0), Some(5), Some(18), None] {
-            let (mut ranked, mut places) = (Ranked::popped(bits), Table::new(N as usize));
+            let (mut ranked, mut places) = (Ranked::new(bits), Table::<false>::new(N as usize));
             let mut rng = Rng::from_seed(3);
             let mut free: Vec<u32> = (0..N).collect();
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
@@ -361,14 +302,16 @@ mod tests {
                     seq += 1;
                     known.insert((bits.map_or(given, |bits| given.min((1 << bits) - 1)), seq), id);
                 }
-                assert_eq!(ranked.peek(), known.values().next().copied(), "{bits:?} of {burst}");
+                assert_eq!(ranked.first(&mut places), known.values().next().copied(), "{bits:?} of {burst}");
                 for nth in 0..burst * 2 / 3 {
                     let first = known.pop_first().map(|(_, id)| id);
                     assert_eq!(ranked.pop(&mut places), first, "{bits:?} of {burst} at {nth}");
                     free.extend(first);
                 }
-                // An id in the middle leaves.
-                if let Some((key, id)) = known.iter().nth(known.len() / 2).map(|(key, id)| (*key, *id)) {
+                // An id in the middle leaves, if it has neighbours.
+                if bits.is_some()
+                    && let Some((key, id)) = known.iter().nth(known.len() / 2).map(|(key, id)| (*key, *id))
+                {
                     ranked.remove(id, &mut places);
                     known.remove(&key);
                     free.push(id);
@@ -382,7 +325,7 @@ mod tests {
                         known.insert((bits.map_or(given, |bits| given.min((1 << bits) - 1)), seq), id);
                     }
                     let last = known.pop_last().map(|(_, id)| id);
-                    assert_eq!(ranked.last(), last, "{bits:?} of {burst} at {nth}");
+                    assert_eq!(ranked.last(&mut places), last, "{bits:?} of {burst} at {nth}");
                     last.into_iter().for_each(|id| ranked.remove(id, &mut places));
                     free.extend(last);
                     if rng.percent(30) {
@@ -391,7 +334,11 @@ mod tests {
                         free.extend(first);
                     }
                 }
-                assert_eq!(ranked.peek(), known.values().next().copied(), "{bits:?} of {burst}, full");
+                assert_eq!(
+                    ranked.first(&mut places),
+                    known.values().next().copied(),
+                    "{bits:?} of {burst}, full"
+                );
                 assert_eq!(ranked.ids(&places), known.values().copied().collect::<Vec<_>>());
             }
         }

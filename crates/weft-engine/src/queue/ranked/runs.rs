@@ -1,10 +1,13 @@
-//! A ranked container for many ids: sorts entries that arrive together into runs, and puts single ones into a heap.
+//! A ranked container for wide ranks: sorts entries that arrive together into runs, and puts single ones into a heap.
 //!
 //! New entries stay unsorted until the least of them is the first of all. If there are many by then, they are sorted
 //! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
 //! into the heap. So bursts are sorted, which costs less than a heap operation per entry, and a heap of a few runs is
 //! low. The entry that leaves the root leaves a hole, which the next arrival fills. On a busy link, one entry arrives
 //! for each that leaves. The hole saves one way down per packet, and an entry less than all others needs no way at all.
+//!
+//! Ids that may leave from anywhere ([`RankSlots::MOVES`]) go into the heap at once, and their owner knows their
+//! positions there. Others leave as the first or the last.
 //!
 //! Each entry is sorted once or enters the heap once, so its cost grows with the logarithm of their number. No step
 //! sorts more than [`RUN_MAX`] entries, which takes about 10 us. Beside the entries, runs use at most [`RUN_MAX`] times
@@ -14,10 +17,12 @@
 //! all entries moves to a heap of its own, whose root is the last of all. The others are not searched until that heap
 //! is empty: one scan pays for an eighth as many removals.
 
-use super::RankSlots;
-use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NO_ENTRY, SEQS};
+use super::entry::{BACK, Entry, FIRST_SEQ, HOLE, IDS, NO_ENTRY, SEQS};
 use super::sort::sort_from_last;
+use super::{NONE, RankSlots};
+use core::cmp::Reverse;
 use core::hint::select_unpredictable;
+use core::mem::{swap, take};
 use std::collections::BinaryHeap;
 
 /// The most and the fewest entries of a run.
@@ -29,11 +34,10 @@ const _: () = assert!(RUNS_MAX <= u64::BITS as usize);
 /// One entry in that many is among the last.
 const LAST_SHARE: usize = 8;
 
-/// A container for ids that leave in order, with few exceptions.
+/// A container for ids of which mostly the first leaves or gets another rank.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Runs {
-    /// Only the root may be a [`HOLE`]. The first entry of a run has the number of the run as its id, from
-    /// [`entry::IDS`] on.
+    /// Only the root may be a [`HOLE`]. The first entry of a run has the number of the run as its id, from [`IDS`] on.
     heap: Vec<Entry>,
     /// Each run, last to first.
     runs: Vec<Vec<Entry>>,
@@ -68,174 +72,165 @@ impl Default for Runs {
 }
 
 impl Runs {
+    /// Creates an entry behind those of its rank.
+    #[inline(always)]
+    fn new_entry<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) -> Entry {
+        if self.next_seq == SEQS {
+            self.count_anew(places);
+        }
+        self.next_seq += 1;
+        Entry::new(rank, self.next_seq - 1, id)
+    }
+
     /// Adds an id behind those of its rank.
     #[inline(always)]
-    pub(super) fn push(&mut self, rank: i64, id: u32) {
-        if self.next_seq == SEQS {
-            self.count_anew();
-        }
-        let new = Entry::new(rank, self.next_seq, id);
-        self.next_seq += 1;
-        self.add_entry(new);
+    pub(super) fn push<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) {
+        let new = self.new_entry(rank, id, places);
+        self.add_entry(new, places);
     }
 
     /// Puts an id that was the first back in front of its rank.
-    pub(super) fn put_back(&mut self, rank: i64, id: u32) {
-        self.add_entry(Entry::new(rank, BACK, id));
+    pub(super) fn put_back<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) {
+        self.add_entry(Entry::new(rank, BACK, id), places);
     }
 
-    /// Adds an entry to the last ones, to the hole of the heap, or to the fresh entries.
+    /// Moves an id behind those of its new rank.
     #[inline(always)]
-    fn add_entry(&mut self, new: Entry) {
+    pub(super) fn move_to<P: RankSlots>(&mut self, rank: i64, id: u32, places: &mut P) {
+        assert!(P::MOVES, "the position of an id is known");
+        let new = self.new_entry(rank, id, places);
+        let at = places.links(id).0 as usize;
+        match new < self.heap[at] {
+            true => sift_up(&mut self.heap, at, new, places),
+            false => sift_down(&mut self.heap, at, new, places),
+        }
+    }
+
+    /// Adds an entry to the last ones, to the heap, or to the fresh entries.
+    #[inline(always)]
+    fn add_entry<P: RankSlots>(&mut self, new: Entry, places: &mut P) {
         if new > self.lasts_from {
             return self.lasts.push(new);
         }
-        if self.has_hole() {
-            return sift_down(&mut self.heap, 0, new);
+        if P::MOVES || self.has_hole() {
+            return self.heap_up(new, places);
         }
         self.least = self.least.less(new);
         self.fresh.push(new);
         if self.fresh.len() == RUN_MAX {
-            self.sort_fresh();
+            self.sort_fresh(places);
         }
     }
 
     /// Removes the first id.
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
-        if self.has_hole() {
-            self.fill_root();
+    pub(super) fn pop<P: RankSlots>(&mut self, places: &mut P) -> Option<u32> {
+        if let [only] = self.fresh[..]
+            && self.least < self.heap_first()
+            && !self.has_hole()
+        {
+            self.fresh.clear();
+            self.least = NO_ENTRY;
+            return Some(only.id());
         }
-        if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
-            if let [only] = self.fresh[..] {
-                self.fresh.clear();
-                self.least = NO_ENTRY;
-                return Some(only.id());
-            }
-            self.sort_fresh();
-        }
-        let Some(root) = self.heap.first_mut() else { return self.pop_of_lasts() };
-        let id = root.id();
-        if id < entry::IDS {
-            *root = HOLE;
-            return Some(id);
-        }
-        Some(self.pop_of_run(id, places))
+        self.settle(places);
+        (!self.heap.is_empty()).then(|| self.take_root(places))
     }
 
-    /// Removes the first id, which is that of a run, and moves the run to the position of its next entry.
+    /// Returns the first id.
     #[inline(always)]
-    fn pop_of_run(&mut self, named: u32, places: &mut impl RankSlots) -> u32 {
-        let nth = (named - entry::IDS) as usize;
-        let run = &mut self.runs[nth];
-        let first = run.pop().unwrap_or(NO_ENTRY);
-        match run.last() {
-            Some(next) => {
-                places.expect(next.id());
-                sift_down(&mut self.heap, 0, next.with_id(named));
-            }
-            None => {
-                self.free |= 1 << nth;
-                self.heap[0] = HOLE;
-            }
+    pub(super) fn first<P: RankSlots>(&mut self, places: &mut P) -> Option<u32> {
+        self.settle(places);
+        self.heap.first().map(|root| self.real(*root).id())
+    }
+
+    /// Makes the first entry the root of the heap. The heap is empty if there is no entry.
+    #[inline(always)]
+    fn settle<P: RankSlots>(&mut self, places: &mut P) {
+        if self.has_hole()
+            && let Some(last) = self.heap.pop()
+            && !self.heap.is_empty()
+        {
+            sift_down(&mut self.heap, 0, last, places);
+        }
+        if self.least < self.heap_first() {
+            self.sort_fresh(places);
+        }
+        if self.heap.is_empty() && !self.lasts.is_empty() {
+            self.use_lasts();
+        }
+    }
+
+    /// Makes the last entries ordinary ones: there are no others.
+    #[cold]
+    fn use_lasts(&mut self) {
+        self.lasts_from = NO_ENTRY;
+        // A sorted vector is a heap.
+        self.heap = take(&mut self.lasts).into_sorted_vec();
+    }
+
+    /// Removes the entry at the root of the heap. A run moves to the position of its next entry.
+    #[inline(always)]
+    fn take_root<P: RankSlots>(&mut self, places: &mut P) -> u32 {
+        let root = self.heap[0];
+        let Some(nth) = root.id().checked_sub(IDS) else {
+            self.heap[0] = HOLE;
+            return root.id();
+        };
+        let run = &mut self.runs[nth as usize];
+        let first = run.pop().expect("a run in the heap has entries");
+        if let Some(next) = run.last() {
+            places.expect(next.id());
+            sift_down(&mut self.heap, 0, next.with_id(root.id()), places);
+        } else {
+            self.free |= 1 << nth;
+            self.heap[0] = HOLE;
         }
         first.id()
     }
 
-    /// Removes the first of the last entries. There are no others, so these become ordinary entries.
-    #[cold]
-    fn pop_of_lasts(&mut self) -> Option<u32> {
-        self.lasts_from = NO_ENTRY;
-        if !self.lasts.is_empty() {
-            // A sorted vector is a heap.
-            self.heap = core::mem::take(&mut self.lasts).into_sorted_vec();
+    /// Removes an id. Without known positions it must be the first or the last, which the caller has looked up.
+    #[inline(always)]
+    pub(super) fn remove<P: RankSlots>(&mut self, id: u32, places: &mut P) {
+        if P::MOVES {
+            return self.remove_from_heap(places.links(id).0 as usize, places);
         }
-        let root = self.heap.first_mut()?;
-        Some(core::mem::replace(root, HOLE).id())
-    }
-
-    /// Returns the first id.
-    pub(super) fn first(&self) -> Option<u32> {
-        let below = if self.has_hole() { 1..5 } else { 0..1 };
-        let first = self.heap.iter().take(below.end).skip(below.start).fold(self.least, |a, b| a.min(*b));
-        if first == NO_ENTRY {
-            return self.lasts.iter().min().map(|known| known.id());
-        }
-        Some(self.real(first).id())
-    }
-
-    /// Removes an id: the last of all, or another one after a scan.
-    #[cold]
-    pub(super) fn remove(&mut self, id: u32) {
-        let is_it = |known: &Entry| *known != HOLE && known.id() == id;
-        if self.lasts.peek().is_some_and(is_it) {
-            self.lasts.pop();
-        } else if self.lasts.iter().any(is_it) {
-            self.lasts.retain(|known| !is_it(known));
-        } else if let Some(at) = self.fresh.iter().rposition(is_it) {
-            if self.fresh.swap_remove(at) == self.least {
-                self.least = self.fresh.iter().copied().min().unwrap_or(NO_ENTRY);
-            }
-        } else if let Some(at) = self.heap.iter().position(is_it) {
-            self.remove_from_heap(at);
+        if !self.has_hole() && self.heap.first().is_some_and(|root| self.real(*root).id() == id) {
+            self.take_root(places);
         } else {
-            let of_run = |(nth, run): (usize, &Vec<Entry>)| Some((nth, run.iter().position(is_it)?));
-            let found = self.runs.iter().enumerate().find_map(of_run);
-            found.into_iter().for_each(|(nth, at)| self.remove_from_run(nth, at));
-        }
-    }
-
-    /// Removes an entry of a run; if it was the first, repairs the heap.
-    fn remove_from_run(&mut self, nth: usize, at: usize) {
-        let run = &mut self.runs[nth];
-        run.remove(at);
-        if at < run.len() {
-            return;
-        }
-        // It was the first of its run.
-        let named = entry::IDS + nth as u32;
-        let Some(root) = self.heap.iter().position(|known| known.id() == named) else { return };
-        match run.last() {
-            Some(next) => sift_down(&mut self.heap, root, next.with_id(named)),
-            None => {
-                self.free |= 1 << nth;
-                self.remove_from_heap(root);
-            }
+            let last = self.lasts.pop();
+            assert_eq!(last.map(Entry::id), Some(id), "it is the last one");
         }
     }
 
     /// Removes an entry of the heap. The root becomes a hole.
-    fn remove_from_heap(&mut self, at: usize) {
+    fn remove_from_heap<P: RankSlots>(&mut self, at: usize, places: &mut P) {
         if at == 0 {
             self.heap[0] = HOLE;
-        } else if let Some(last) = self.heap.pop()
-            && at < self.heap.len()
-        {
-            match self.heap[at] < last {
-                true => sift_down(&mut self.heap, at, last),
-                false => sift_up(&mut self.heap, at, last),
-            }
+            return;
+        }
+        let last = self.heap.pop().expect("the entry is in the heap");
+        match self.heap.get(at) {
+            Some(known) if *known < last => sift_down(&mut self.heap, at, last, places),
+            Some(_) => sift_up(&mut self.heap, at, last, places),
+            None => {}
         }
     }
 
-    /// Moves an id behind those of its new rank, after a scan.
-    #[cold]
-    pub(super) fn move_to(&mut self, rank: i64, id: u32) {
-        self.remove(id);
-        self.push(rank, id);
-    }
-
     /// Returns the last id of all.
-    pub(super) fn last(&mut self) -> Option<u32> {
+    #[cold]
+    pub(super) fn last<P: RankSlots>(&mut self, places: &mut P) -> Option<u32> {
+        if P::MOVES {
+            return self.all().max().map(Entry::id);
+        }
         if self.lasts.is_empty() {
-            self.set_lasts_apart();
+            self.set_lasts_apart(places);
         }
         self.lasts.peek().map(|last| last.id())
     }
 
     /// Moves the last entries to a heap of their own. A sample estimates where they begin.
-    #[cold]
-    fn set_lasts_apart(&mut self) {
+    fn set_lasts_apart<P: RankSlots>(&mut self, places: &mut P) {
         let Some(from) = self.sampled_last() else { return };
         self.lasts_from = from;
         let lasts = &mut self.lasts;
@@ -248,7 +243,7 @@ impl Runs {
         };
         self.fresh.retain(&mut stays);
         self.heap.retain(|known| {
-            let nth = known.id().wrapping_sub(entry::IDS) as usize;
+            let nth = known.id().wrapping_sub(IDS) as usize;
             match self.runs.get(nth) {
                 _ if *known == HOLE => false,
                 Some(run) => run.last().is_some_and(|first| *first < from),
@@ -264,31 +259,44 @@ impl Runs {
         }
         for at in 1..self.heap.len() {
             let known = self.heap[at];
-            sift_up(&mut self.heap, at, known);
+            sift_up(&mut self.heap, at, known, places);
         }
     }
 
     /// Returns the first of the last entries of a sample. At least one entry is among the last: itself.
     fn sampled_last(&mut self) -> Option<Entry> {
-        let mut sample = core::mem::take(&mut self.aside);
+        let mut sample = take(&mut self.aside);
         sample.clear();
-        sample.extend(self.entries().step_by(self.entries().count().div_ceil(RUN_MAX).max(1)));
+        sample.extend(self.all().step_by(self.all().count().div_ceil(RUN_MAX).max(1)));
         let nth = sample.len().checked_sub(sample.len() / LAST_SHARE + 1);
         let from = nth.map(|nth| *sample.select_nth_unstable(nth).1);
         self.aside = sample;
         from
     }
 
+    /// Returns the first id of the highest rank.
+    pub(super) fn first_of_last(&self) -> Option<u32> {
+        self.all().max_by_key(|known| (known.rank, Reverse(known.came))).map(Entry::id)
+    }
+
+    /// Returns all entries, first to last.
+    pub(super) fn in_order(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = self.all().collect();
+        entries.sort_unstable();
+        entries
+    }
+
     /// Returns all entries, in no order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
-        let is_real = |known: &&Entry| **known != HOLE && known.id() < entry::IDS;
+    fn all(&self) -> impl Iterator<Item = Entry> {
+        let is_real = |known: &&Entry| **known != HOLE && known.id() < IDS;
         let heap = self.heap.iter().filter(is_real);
         heap.chain(self.runs.iter().flatten()).chain(&self.fresh).chain(&self.lasts).copied()
     }
 
     /// An entry of the heap, with its own id if it is the first of a run.
+    #[inline(always)]
     fn real(&self, known: Entry) -> Entry {
-        let run = known.id().checked_sub(entry::IDS).and_then(|nth| self.runs[nth as usize].last());
+        let run = known.id().checked_sub(IDS).and_then(|nth| self.runs[nth as usize].last());
         *run.unwrap_or(&known)
     }
 
@@ -297,23 +305,19 @@ impl Runs {
         self.heap.first() == Some(&HOLE)
     }
 
-    /// Fills the hole at the root of the heap with the last entry.
+    /// The root of the heap, which may be a hole.
     #[inline(always)]
-    fn fill_root(&mut self) {
-        if let Some(last) = self.heap.pop()
-            && !self.heap.is_empty()
-        {
-            sift_down(&mut self.heap, 0, last);
-        }
+    fn heap_first(&self) -> Entry {
+        *self.heap.first().unwrap_or(&NO_ENTRY)
     }
 
     /// Sorts the fresh entries into a run, or puts them into the heap if they are few.
     #[inline(never)]
-    fn sort_fresh(&mut self) {
+    fn sort_fresh<P: RankSlots>(&mut self, places: &mut P) {
         self.least = NO_ENTRY;
         if self.fresh.len() < RUN_MIN || self.free == 0 {
             for at in 0..self.fresh.len() {
-                self.heap_up(self.fresh[at]);
+                self.heap_up(self.fresh[at], places);
             }
             self.fresh.clear();
             return;
@@ -325,38 +329,46 @@ impl Runs {
             self.runs.push(Vec::new());
         }
         let run = &mut self.runs[nth as usize];
-        core::mem::swap(run, &mut self.fresh);
-        let first = run.last().map_or(NO_ENTRY, |first| first.with_id(entry::IDS + nth));
-        self.heap_up(first);
+        assert!(run.is_empty(), "the bit of run {nth} says so");
+        swap(run, &mut self.fresh);
+        let first = run.last().map_or(NO_ENTRY, |first| first.with_id(IDS + nth));
+        self.heap_up(first, places);
     }
 
     /// Adds an entry to the heap.
-    fn heap_up(&mut self, new: Entry) {
+    #[inline(always)]
+    fn heap_up<P: RankSlots>(&mut self, new: Entry, places: &mut P) {
         if self.has_hole() {
-            return sift_down(&mut self.heap, 0, new);
+            return sift_down(&mut self.heap, 0, new, places);
         }
         let at = self.heap.len();
         self.heap.push(new);
-        sift_up(&mut self.heap, at, new);
-    }
-
-    /// Rebuilds the container from these entries.
-    fn rebuild(&mut self, mut all: Vec<Entry>) {
-        // A sorted vector is a heap.
-        all.sort_unstable();
-        *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
+        sift_up(&mut self.heap, at, new, places);
     }
 
     /// Assigns the lowest sequence numbers to the entries, in order.
     #[cold]
-    fn count_anew(&mut self) {
-        self.rebuild(self.entries().collect());
-        self.next_seq = entry::count_anew(self.heap.iter_mut());
+    fn count_anew<P: RankSlots>(&mut self, places: &mut P) {
+        // A sorted vector is a heap.
+        let mut heap = self.in_order();
+        for (at, (known, seq)) in heap.iter_mut().zip(FIRST_SEQ..).enumerate() {
+            *known = known.with_seq(seq);
+            set_position(*known, at, places);
+        }
+        *self = Self { next_seq: FIRST_SEQ + heap.len() as u64, heap, ..Self::default() };
+    }
+}
+
+/// Stores the position of an entry in the heap, if its id may leave from there.
+#[inline(always)]
+fn set_position<P: RankSlots>(entry: Entry, at: usize, places: &mut P) {
+    if P::MOVES {
+        places.set_links(entry.id(), (at as u32, NONE));
     }
 }
 
 /// Moves a hole up the heap to the position of an entry, and puts it there.
-fn sift_up(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_up<P: RankSlots>(heap: &mut [Entry], mut at: usize, new: Entry, places: &mut P) {
     while at > 0 {
         let parent = (at - 1) / 4;
         let above = heap[parent];
@@ -364,14 +376,16 @@ fn sift_up(heap: &mut [Entry], mut at: usize, new: Entry) {
             break;
         }
         heap[at] = above;
+        set_position(above, at, places);
         at = parent;
     }
     heap[at] = new;
+    set_position(new, at, places);
 }
 
 /// Moves a hole down the heap to the position of an entry, and puts it there.
 #[inline(always)]
-fn sift_down(heap: &mut [Entry], mut at: usize, new: Entry) {
+fn sift_down<P: RankSlots>(heap: &mut [Entry], mut at: usize, new: Entry, places: &mut P) {
     loop {
         let first = at * 4 + 1;
         let (least, below) = match heap.get(first..) {
@@ -397,7 +411,9 @@ fn sift_down(heap: &mut [Entry], mut at: usize, new: Entry) {
             break;
         }
         heap[at] = below;
+        set_position(below, at, places);
         at = least;
     }
     heap[at] = new;
+    set_position(new, at, places);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
+use weft_core::frame::build::{FrameBuilder, ethernet};
 use weft_core::inputs::InputSet;
 use weft_core::rng::Rng;
 use weft_core::types::Type;
@@ -232,30 +233,19 @@ fn shown(found: Result<Vec<Option<Vec<u8>>>, String>) -> String {
     }
 }
 
-fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
-    [&[0xaa; 6][..], &[0xbb; 6], &kind.to_be_bytes(), payload].concat()
+/// An Ethernet frame between these tests' addresses.
+fn link() -> FrameBuilder {
+    ethernet().macs([0xaa; 6], [0xbb; 6])
 }
 
-fn vlan(vid: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
-    [&vid.to_be_bytes()[..], &kind.to_be_bytes(), payload].concat()
+/// An IPv4 header of these tests.
+fn ip(link: FrameBuilder) -> FrameBuilder {
+    link.ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(1, 0)
 }
 
-fn ipv4(protocol: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
-    let len = (20 + options.len() + payload.len()) as u16;
-    let mut header = vec![0x45 + (options.len() / 4) as u8, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0];
-    header[2..4].copy_from_slice(&len.to_be_bytes());
-    header.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-    header.extend(options);
-    let sum: u32 = header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let checksum = !(((folded & 0xffff) + (folded >> 16)) as u16);
-    header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    [header, payload.to_vec()].concat()
-}
-
-fn udp(dst: u16, payload: &[u8]) -> Vec<u8> {
-    let len = 8 + payload.len() as u16;
-    [&[0x30, 0x39][..], &dst.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
+/// A UDP datagram in IPv4 behind these headers.
+fn udp(link: FrameBuilder, dst: u16, payload: &[u8]) -> Vec<u8> {
+    ip(link).udp(12345, dst).checksum(0).payload(payload).build()
 }
 
 const ASKED: &[AskedField] = &[
@@ -271,13 +261,13 @@ const ASKED: &[AskedField] = &[
 fn parser_finds_fields() {
     // A parser off by one bit would make elements decide on something else.
     let chain = chain(&protocols(), ROOT, ASKED);
-    let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
+    let plain = udp(link(), 53, b"hi");
     assert_eq!(shown(parse(&chain, &plain)), "bbbbbbbbbbbb - 64 0a000002 53 1");
-    let tagged = ethernet(0x8100, &vlan(0xf123, 0x0800, &ipv4(17, &[1; 8], &udp(54, b""))));
+    let tagged = ip(link().vlan(0xf123)).options(&[1; 8]).udp(12345, 54).checksum(0).build();
     assert_eq!(shown(parse(&chain, &tagged)), "bbbbbbbbbbbb 291 64 0a000002 54 1");
-    let other = ethernet(0x86dd, b"whatever");
+    let other = link().ethertype(0x86dd).payload(b"whatever").build();
     assert_eq!(shown(parse(&chain, &other)), "bbbbbbbbbbbb - - - - -");
-    let tcp = ethernet(0x0800, &ipv4(6, &[], b"not looked at"));
+    let tcp = ip(link()).protocol(6).payload(b"not looked at").build();
     assert_eq!(shown(parse(&chain, &tcp)), "bbbbbbbbbbbb - 64 0a000002 - -");
 }
 
@@ -326,18 +316,15 @@ fn usual_frames_have_their_own_exit() {
 fn first_of_equal_layers_is_read() {
     // Otherwise the rules of an outer tag would apply to an inner one, which its sender may choose.
     let chain = chain(&protocols(), ROOT, ASKED);
-    let twice = vlan(7, 0x8100, &vlan(8, 0x0800, &ipv4(17, &[], &udp(53, b""))));
-    assert_eq!(shown(parse(&chain, &ethernet(0x8100, &twice))), "bbbbbbbbbbbb 7 64 0a000002 53 1");
-    let mut deep = vlan(1, 0x0800, &[]);
-    for _ in 0..LAYERS_MAX {
-        deep = vlan(1, 0x8100, &deep);
-    }
+    let twice = udp(link().vlan(7).vlan(8), 53, b"");
+    assert_eq!(shown(parse(&chain, &twice)), "bbbbbbbbbbbb 7 64 0a000002 53 1");
+    let deep = (0..=LAYERS_MAX).fold(link(), |deep, _| deep.vlan(1)).ethertype(0x0800).build();
     // If the excess layer counts as payload, the fields before it are valid.
     let mut lenient = protocols();
     lenient[usize::from(VLAN)].malformed_is_payload = true;
     let lenient = self::chain(&lenient, ROOT, ASKED);
-    assert_eq!(shown(parse(&lenient, &ethernet(0x8100, &deep))), "bbbbbbbbbbbb 1 - - - -");
-    assert_eq!(shown(parse(&chain, &ethernet(0x8100, &deep))), "vlan: more than 32 layers in a row");
+    assert_eq!(shown(parse(&lenient, &deep)), "bbbbbbbbbbbb 1 - - - -");
+    assert_eq!(shown(parse(&chain, &deep)), "vlan: more than 32 layers in a row");
 }
 
 #[test]
@@ -351,11 +338,10 @@ fn tunnel_payload_is_another_level() {
         (0, VXLAN, "vni"),
     ];
     let chain = chain(&protocols(), ROOT, asked);
-    let inner = ethernet(0x0800, &ipv4(17, &[], &udp(80, b"x")));
-    let tunnel = [&[8, 0, 0, 0, 0, 0, 9, 0][..], &inner].concat();
-    let frame = ethernet(0x0800, &ipv4(17, &[], &udp(4789, &tunnel)));
+    let tunnel = [&[8, 0, 0, 0, 0, 0, 9, 0][..], &udp(link(), 80, b"x")].concat();
+    let frame = udp(link(), 4789, &tunnel);
     assert_eq!(shown(parse(&chain, &frame)), "64 4789 aaaaaaaaaaaa 80 9");
-    let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"x")));
+    let plain = udp(link(), 53, b"x");
     assert_eq!(shown(parse(&chain, &plain)), "64 53 - - -");
 }
 
@@ -363,7 +349,7 @@ fn tunnel_payload_is_another_level() {
 fn malformed_frame_names_protocol_rule() {
     // Later elements would decide on bytes that are not there, or on a header with false lengths.
     let chain = chain(&protocols(), ROOT, ASKED);
-    let good = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
+    let good = udp(link(), 53, b"hi");
     let changed = |at: usize, to: u8| {
         let mut bad = good.clone();
         bad[at] = to;
@@ -408,7 +394,10 @@ fn header_sum_of_all_ones_is_valid() {
 fn parser_reads_only_needed_fields() {
     // Otherwise a switch would drop frames that only a router may reject.
     let chain = chain(&protocols(), ROOT, &[(0, ETHERNET, "dst")]);
-    assert_eq!(shown(parse(&chain, &ethernet(0x0800, b"no header at all"))), "aaaaaaaaaaaa");
+    assert_eq!(
+        shown(parse(&chain, &link().ethertype(0x0800).payload(b"no header at all").build())),
+        "aaaaaaaaaaaa"
+    );
 }
 
 #[test]
@@ -416,7 +405,7 @@ fn optional_and_repeated_parts_parse() {
     // Everything after such a part would be read at the wrong offset.
     let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail"), (0, OPTIONS, "pairs")];
     let chain = chain(&protocols(), ROOT, asked);
-    let of = |header: &[u8]| shown(parse(&chain, &ethernet(0x0800, &ipv4(250, &[], header))));
+    let of = |header: &[u8]| shown(parse(&chain, &ip(link()).protocol(250).payload(header).build()));
     assert_eq!(of(&[0, 0x85, 0x86, 0x07, 99]), "- 5 99 858607");
     assert_eq!(of(&[1, 0x12, 0x34, 0x05, 98]), "4660 5 98 05");
     assert_eq!(of(&[0, 0x81, 0x81, 0x81, 0x81, 0x01, 9]), "options: more than 4 of pairs");
