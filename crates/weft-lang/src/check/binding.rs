@@ -13,7 +13,7 @@ use weft_core::{Status, Type, Value};
 use super::Cx;
 use super::chain::{self, Edge};
 use super::element::Checked;
-use super::expr::{constant, wrap_operand};
+use super::expr::{Environment, compound, constant};
 use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
@@ -177,11 +177,9 @@ impl<'c> Scope<'_, 'c> {
             self.cx.report(diagnostic);
             return None;
         }
-        let is_null = wrap_operand(ExprKind::IsNull, value, Type::Bool, span);
-        Some(Expr {
-            nullable: false,
-            ..wrap_operand(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span)
-        })
+        let is_null = compound(ExprKind::IsNull(value.into()), Type::Bool, span);
+        let is_null = Expr { nullable: false, ..is_null };
+        Some(compound(ExprKind::Not(is_null.into()), Type::Bool, span))
     }
 
     /// Checks the value of a map entry: `req.labels['team']`.

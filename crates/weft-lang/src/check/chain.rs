@@ -10,6 +10,7 @@ use weft_core::schema::{FieldKind, Message, Presence};
 use weft_core::{Type, Value};
 
 use super::element::{Checked, SinkDestination};
+use super::expr::Environment;
 use super::filter::{self, Filter, Placed};
 use super::network::{self, find, find_cluster, find_listener, overlap};
 use super::scope::{METAS, Scope, View, is_nullable_in_response, with_nearest, with_nearest_or_import};

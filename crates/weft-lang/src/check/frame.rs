@@ -500,7 +500,7 @@ impl Scope<'_, '_> {
                 Some(self.frame_value(found.into(), &path.to_dotted(), span))
             }
             Some(_) => {
-                let operand = self.path(path)?;
+                let operand = self.resolve(path)?;
                 let kind = ExprKind::Not(Box::new(leaf(
                     ExprKind::IsNull(Box::new(operand)),
                     Type::Bool,

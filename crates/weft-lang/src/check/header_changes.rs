@@ -8,6 +8,7 @@ use weft_core::{Type, Value};
 
 use super::Cx;
 use super::element::Checked;
+use super::expr::Environment;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};

@@ -3,6 +3,7 @@
 use weft_core::Type;
 use weft_core::marks::Mark;
 
+use super::expr::Environment;
 use super::scope::{Scope, View, with_nearest};
 use crate::ast::{self, Assign};
 use crate::diagnostic::{Diagnostic, code};

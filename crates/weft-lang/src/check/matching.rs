@@ -4,7 +4,7 @@ use weft_core::Type;
 use weft_core::matching::{MATCH_PARTS_MAX, MatchPart, MatchSpec, Test};
 use weft_core::types::Repr;
 
-use super::expr::article;
+use super::expr::{Environment, article};
 use super::query::{conjuncts, mentions};
 use super::scope::{ColumnVisibility, Scope, VisibleRow};
 use crate::ast;

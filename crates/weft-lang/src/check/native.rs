@@ -3,7 +3,7 @@
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
 
-use super::expr::article;
+use super::expr::{Environment, article};
 use super::functions;
 use super::network::settings;
 use super::scope::{Scope, View, with_nearest};

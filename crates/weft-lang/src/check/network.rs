@@ -6,6 +6,7 @@ use weft_core::methods::{METHOD_PATTERNS_MAX, MethodSet};
 use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS, OptionDef};
 use weft_core::{Type, Value};
 
+use super::expr::Environment;
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, empty_element};
 use crate::ast::{self, Ident};

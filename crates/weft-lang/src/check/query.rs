@@ -4,7 +4,7 @@
 use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
-use super::expr::{and, article};
+use super::expr::{Environment, and, article};
 use super::scope::{ColumnVisibility, Scope, View, VisibleRow, leaf};
 use super::walk::each_expr;
 use super::{fold, functions};

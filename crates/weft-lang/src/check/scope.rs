@@ -275,7 +275,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     // ---- names -------------------------------------------------------------------------------------------------
 
     /// Resolves a path to its value. Reports an unknown one.
-    pub(super) fn path(&mut self, path: &Path) -> Option<Expr> {
+    pub(super) fn resolve(&mut self, path: &Path) -> Option<Expr> {
         if let Some(found) = self.bound_path(path) {
             return found;
         }

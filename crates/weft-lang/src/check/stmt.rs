@@ -2,7 +2,7 @@
 
 use weft_core::{Status, Type, Value};
 
-use super::expr::constant;
+use super::expr::{Environment, constant};
 use super::header;
 use super::named_ports::{NoPort, is_reserved};
 use super::scope::{ColumnVisibility, Scope, View, status_names, values_for_columns, with_nearest};
@@ -309,7 +309,7 @@ impl Scope<'_, '_> {
             return self.no_write(path.span, "set by the engine", "it is read-only");
         }
         // Reports why the name is not a target: unknown, or not available here.
-        self.path(path)?;
+        self.resolve(path)?;
         self.no_write(path.span, "not a column, CALL column or VAR", "SET can change those, and headers")
     }
 

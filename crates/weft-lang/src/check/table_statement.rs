@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use weft_core::{Time, Type, Value};
 
+use super::expr::Environment;
 use super::fill::{columns, port_columns_of, rows_of, target};
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, empty_element, frame};

@@ -8,6 +8,7 @@ use weft_core::Type;
 use weft_core::filter::KeyId;
 
 use super::element::{self, Checked};
+use super::expr::Environment;
 use super::scope::{Scope, View, leaf};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects};

@@ -14,6 +14,7 @@ use weft_core::{Interval, Status, Type, Value};
 
 use super::{Cx, in_force, of_stage};
 use crate::ast::{self, PolicyKind};
+use crate::check::expr::Environment;
 use crate::check::fold::{FoldError, fold_for_status};
 use crate::check::scope::{Scope, View, with_nearest};
 use crate::check::walk::each_expr;
