@@ -8,6 +8,7 @@ mod clock;
 mod diagnostic_origin;
 pub(crate) mod expr;
 mod fold;
+pub(crate) mod names;
 mod params;
 mod range;
 mod rank;
@@ -19,6 +20,7 @@ use params::{is_free, params, queue_type, spelled};
 use std::collections::BTreeSet;
 
 use super::Cx;
+use super::expr::Environment;
 use super::header;
 use super::scope::{with_nearest, with_nearest_or_import};
 use crate::ast::{

@@ -52,7 +52,7 @@ pub(super) fn doc_of_function(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::queue::expr::PACKET_FIELDS;
+    use crate::check::queue::names::PACKET_FIELDS;
 
     /// If this fails, an editor offers names that do not exist, or misses some.
     #[test]

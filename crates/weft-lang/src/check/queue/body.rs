@@ -1,8 +1,10 @@
 //! Checks the handlers of queues: their statements, and the rule that every path ends with one verdict.
 
 use super::Checker;
-use super::expr::{ResolvedName, codepoints};
+use super::expr::codepoints;
+use super::names::ResolvedName;
 use crate::ast::{self, AssignTarget, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
+use crate::check::expr::Environment;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueueOperand,
@@ -218,7 +220,7 @@ impl Checker<'_, '_> {
     /// Checks a SET of a variable, the rank, or a field of the packet.
     fn set(&mut self, target: &AssignTarget, value: &ast::Expr) -> Option<Kind> {
         let AssignTarget::Path(path) = target else { return self.not_in_queues(target.span()) };
-        let (found, ty, can_set) = self.place(path)?;
+        let (found, ty, can_set) = self.resolve(path)?;
         if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
             return self
                 .cannot_set(path, "queues can only read headers; change them in an element of the chain");

@@ -1,42 +1,17 @@
-//! Checks expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
+//! Expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
 
+use super::Checker;
+use super::names::{IMPORT_PROTOCOL, ResolvedName};
 use super::range::Range;
-use super::{Checker, QueueName};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
-use crate::check::scope::with_nearest;
+use crate::check::expr::{Call, Environment, Literal as Written, Node, Side};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment,
+    ArithOp, CompareOp, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal,
     QueueOperand as Operand, QueueType as T, QueueUnary as U,
 };
-use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
-
-/// Why there is no payload.
-const NO_PAYLOAD: &str = "queues cannot read payloads";
-
-const IMPORT_PROTOCOL: &str = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
-/// The names that are available besides packet fields and headers.
-const OTHER_NAMES: [&str; 6] =
-    ["queue.packets", "queue.bytes", "partition.packets", "partition.bytes", "partition.index", "link.rate"];
-
-/// The fields of a packet: name, type, and whether a program may set it.
-pub(crate) const PACKET_FIELDS: [(&str, T, bool); 13] = [
-    ("len", T::Size, false),
-    ("net_len", T::Size, false),
-    ("arrived", T::Timestamp, false),
-    ("id", T::Number, false),
-    ("ecn", T::Number, true),
-    ("flow", T::Number, false),
-    ("src", T::Number, false),
-    ("dst", T::Number, false),
-    ("dscp", T::Number, true),
-    ("class", T::Number, true),
-    ("remaining", T::Size, true),
-    ("slack", T::Interval, true),
-    ("deadline", T::Timestamp, false),
-];
 
 /// The functions, as shown in the book and by editors.
 pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
@@ -78,78 +53,193 @@ pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
     ("coalesce_zero", "coalesce_zero(a, b): b if a is 0"),
 ];
 
-pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
-    QueueExpr { kind: Kind::Literal(value), ty, span }
-}
+impl Environment for Checker<'_, '_> {
+    type Ty = T;
+    type Value = QueueExpr;
 
-fn place(place: Operand, ty: T, span: Span) -> QueueExpr {
-    QueueExpr { kind: Kind::Operand(place), ty, span }
-}
+    const BOOL: T = T::Bool;
 
-/// A test whether a word of a packet is not 0.
-fn truth(of: Operand, span: Span) -> QueueExpr {
-    binary(B::Ne, place(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
-}
+    fn report(&mut self, diagnostic: Diagnostic) {
+        self.cx.report(diagnostic);
+    }
 
-fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
-    let span = a.span;
-    QueueExpr { kind: Kind::Unary(op, Box::new(a)), ty, span }
-}
+    fn literal(&mut self, value: Written<'_>, want: Option<T>, span: Span) -> Option<QueueExpr> {
+        let (value, ty) = match (value, want) {
+            (Written::Int(n), Some(T::Float)) => (Literal::Float(n as f64), T::Float),
+            (Written::Int(0), Some(ty @ (T::Interval | T::Timestamp))) => (Literal::Int(0), ty),
+            (Written::Int(n), Some(T::Size)) => (Literal::Int(self.fits(n, span)?), T::Size),
+            (Written::Int(n), _) => (Literal::Int(self.fits(n, span)?), T::Number),
+            (Written::Float(x), _) => (Literal::Float(x), T::Float),
+            (Written::Bool(b), _) => (Literal::Bool(b), T::Bool),
+            (Written::Text(text), _) => self.quantity(text, span)?,
+            (Written::Null, _) => return self.not_a_queue_expr(span),
+        };
+        Some(literal(value, ty, span))
+    }
 
-fn binary(op: B, a: QueueExpr, b: QueueExpr, ty: T) -> QueueExpr {
-    let span = a.span.to(b.span);
-    QueueExpr { kind: Kind::Binary(op, Box::new(a), Box::new(b)), ty, span }
-}
+    fn path(&mut self, path: &Path, span: Span) -> Option<QueueExpr> {
+        self.named(path).map(|found| QueueExpr { span, ..found })
+    }
 
-/// Bits a second of `15 Mbit/s`.
-pub(crate) fn rate(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = (text[..digits].parse::<f64>().ok()?, text[digits..].trim());
-    let unit = match unit {
-        "bit/s" => 1.0,
-        "kbit/s" => 1e3,
-        "Mbit/s" => 1e6,
-        "Gbit/s" => 1e9,
-        _ => return None,
-    };
-    let bits = (number * unit).round();
-    (1.0..=1e13).contains(&bits).then_some(bits as u64)
+    fn call(&mut self, call: Call<'_>, want: Option<T>) -> Option<QueueExpr> {
+        let Call { function, args, star, span } = call;
+        if star.is_some() {
+            return self.not_a_queue_expr(span);
+        }
+        let found = self.function_call(&function.name.to_ascii_lowercase(), args, span, want)?;
+        Some(QueueExpr { span, ..found })
+    }
+
+    fn other(&mut self, ast: &ast::Expr, _want: Option<T>) -> Option<QueueExpr> {
+        match &ast.kind {
+            Ast::Binary { op: BinaryOp::BitAnd, left, right, .. } => {
+                let (left, right) = (self.whole_number(left)?, self.whole_number(right)?);
+                Some(binary(B::BitAnd, left, right, T::Number))
+            }
+            Ast::Header(_) => {
+                let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
+                            `CLASS header['...']`";
+                let message = "queues cannot read the headers of calls";
+                self.report(code::QUEUE_NOT_SEEN, message, ast.span, "its link can", help);
+                None
+            }
+            _ => self.not_a_queue_expr(ast.span),
+        }
+    }
+
+    fn build(&mut self, node: Node<QueueExpr>, span: Span) -> Option<QueueExpr> {
+        let built = match node {
+            Node::Not(operand) => unary(U::Not, operand, T::Bool),
+            Node::Negative(operand) if operand.ty == T::Bool => {
+                return self.mismatch(span, T::Number, T::Bool);
+            }
+            Node::Negative(operand) => {
+                let ty = operand.ty;
+                unary(U::Negate, operand, ty)
+            }
+            Node::And(left, right) => binary(B::And, left, right, T::Bool),
+            Node::Or(left, right) => binary(B::Or, left, right, T::Bool),
+            Node::Compare(op, left, right) => compared(op, left, right),
+            Node::Arith(op, _, left, right) => self.arith(op, left, right)?,
+            Node::In(operand, list) => {
+                let any = list.into_iter().map(|item| compared(CompareOp::Eq, operand.clone(), item));
+                any.reduce(|any, one| binary(B::Or, any, one, T::Bool))?
+            }
+            Node::Between(operand, low, high) => {
+                let low = compared(CompareOp::Le, low, operand.clone());
+                binary(B::And, low, compared(CompareOp::Le, operand, high), T::Bool)
+            }
+            Node::Case { operand, arms, otherwise } => {
+                let Some(otherwise) = otherwise else { return self.not_a_queue_expr(span) };
+                let arms = arms.into_iter().map(|(when, then)| match &operand {
+                    Some(operand) => (compared(CompareOp::Eq, operand.clone(), when), then),
+                    None => (when, then),
+                });
+                let ty = otherwise.ty;
+                QueueExpr { kind: Kind::Case(arms.collect(), Box::new(otherwise)), ty, span }
+            }
+        };
+        Some(QueueExpr { span, ..built })
+    }
+
+    fn ty(value: &QueueExpr) -> T {
+        value.ty
+    }
+
+    fn span(value: &QueueExpr) -> Span {
+        value.span
+    }
+
+    fn common(a: T, b: T) -> Option<T> {
+        match (a, b) {
+            (T::Float, T::Number) | (T::Number, T::Float) => Some(T::Float),
+            _ => (a == b).then_some(a),
+        }
+    }
+
+    fn coerce(&mut self, value: QueueExpr, ty: T) -> Option<QueueExpr> {
+        match (value.ty, ty) {
+            (T::Number, T::Float) => Some(unary(U::ToFloat, value, T::Float)),
+            (found, _) if found == ty => Some(value),
+            (found, _) => self.type_mismatch(value.span, ty, found),
+        }
+    }
+
+    fn no_common(&mut self, first: &QueueExpr, second: &QueueExpr) {
+        self.type_mismatch::<()>(second.span, first.ty, second.ty);
+    }
+
+    fn unordered(ty: T) -> Option<String> {
+        (ty == T::Bool).then(|| ty.name().to_owned())
+    }
+
+    fn literal_type(op: ArithOp, known: T, _literal: &ast::Expr) -> Option<T> {
+        match op {
+            ArithOp::Add | ArithOp::Sub => Some(known),
+            ArithOp::Div if known == T::Float => Some(known),
+            _ => None,
+        }
+    }
+
+    /// A quotient of whole numbers is whole, whatever its context wants.
+    fn operand_type(op: ArithOp, want: Option<T>) -> Option<T> {
+        want.filter(|ty| matches!(op, ArithOp::Add | ArithOp::Sub) && *ty != T::Timestamp)
+    }
+
+    /// Warns of a comparison of a codepoint with an impossible value.
+    fn warn_of_comparison(&mut self, op: CompareOp, left: Side<'_, QueueExpr>, right: Side<'_, QueueExpr>) {
+        // The value of a parameter is the user's choice, so the queue must compare it.
+        let is_param = |side: &QueueExpr| matches!(side.kind, Kind::Literal(_));
+        if !(is_plain_number(left.0) || is_plain_number(right.0)) || is_param(left.1) && is_param(right.1) {
+            return;
+        }
+        let range = |side: &QueueExpr| match &side.kind {
+            Kind::Operand(place) => codepoints(place).map(Range::up_to),
+            Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),
+            _ => None,
+        };
+        let (Some(a), Some(b)) = (range(left.1), range(right.1)) else { return };
+        let is_never = match op {
+            CompareOp::Lt => a.low >= b.high,
+            CompareOp::Le => a.low > b.high,
+            CompareOp::Gt => b.low >= a.high,
+            CompareOp::Ge => b.low > a.high,
+            CompareOp::Eq => a.and(b).is_none(),
+            CompareOp::Ne => false,
+        };
+        if is_never {
+            let (codepoint, number) = if a.is_one() { (right.1, b) } else { (left.1, a) };
+            let text = self.cx.sources.slice(codepoint.span);
+            let label = format!("`{text}` is {} to {}", number.low, number.high);
+            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true");
+            let (left, right) = (left.1.span, right.1.span);
+            self.cx.report(
+                diagnostic.at(if left.start < right.start { left.to(right) } else { right.to(left) }, label),
+            );
+        }
+    }
 }
 
 impl Checker<'_, '_> {
-    /// Checks an expression of the expected type; a literal without a unit takes the unit of that type.
-    pub(super) fn typed(&mut self, ast: &ast::Expr, want: T) -> Option<QueueExpr> {
-        let found = self.expr(ast, Some(want))?;
-        if found.ty == want {
-            return Some(found);
-        }
-        if want == T::Float && found.ty == T::Number {
-            return Some(unary(U::ToFloat, found, T::Float));
-        }
-        self.type_mismatch(ast, want, found.ty)
-    }
-
     /// Reports an expression of the wrong type.
-    fn type_mismatch<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
-        let text = self.cx.sources.slice(ast.span);
-        if let Ast::Str(written) = &ast.kind
-            && let Some(bits) = rate(written)
-        {
+    fn type_mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
+        let text = self.cx.sources.slice(span);
+        let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+        if let Some(bits) = quoted.and_then(rate) {
             let message = format!("expected {}, found a rate", a_type(want));
             let help = match want {
                 T::Interval => "for the time that a packet takes, write `send_time(p.len, ...)`".to_owned(),
                 _ => format!("a rate is a whole number of bits per second, here {bits}"),
             };
-            self.report(code::TYPE_MISMATCH, &message, ast.span, "bits per second", &help);
+            self.report(code::TYPE_MISMATCH, &message, span, "bits per second", &help);
             return None;
         }
-        if want != T::Interval || !is_plain_number(ast) {
-            return self.mismatch(ast.span, want, found);
+        if want != T::Interval || !is_number_text(text) {
+            return self.mismatch(span, want, found);
         }
         let message = "expected an INTERVAL, found a number without a unit";
         let help = format!("write `'{text} ms'`: ns, us, ms, s, min, h and d are units");
-        self.report(code::TYPE_MISMATCH, message, ast.span, "unit missing", &help);
+        self.report(code::TYPE_MISMATCH, message, span, "unit missing", &help);
         None
     }
 
@@ -170,100 +260,8 @@ impl Checker<'_, '_> {
         None
     }
 
-    /// An expression; `want` gives the unit of plain literals.
-    pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
-        let found = self.expr_by_kind(ast, want)?;
-        Some(QueueExpr { span: ast.span, ..found })
-    }
-
-    /// Checks an expression by its kind. Literals adapt to the wanted type.
-    fn expr_by_kind(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
-        let span = ast.span;
-        match &ast.kind {
-            Ast::Int(n) => match want {
-                Some(T::Float) => Some(literal(Literal::Float(*n as f64), T::Float, span)),
-                Some(ty @ (T::Interval | T::Timestamp)) if *n == 0 => {
-                    Some(literal(Literal::Int(0), ty, span))
-                }
-                Some(T::Size) => Some(literal(Literal::Int(self.fits(*n, span)?), T::Size, span)),
-                _ => Some(literal(Literal::Int(self.fits(*n, span)?), T::Number, span)),
-            },
-            Ast::Float(x) => Some(literal(Literal::Float(*x), T::Float, span)),
-            Ast::Bool(b) => Some(literal(Literal::Bool(*b), T::Bool, span)),
-            Ast::Str(text) => self.text(text, span),
-            Ast::Path(path) => self.path(path),
-            Ast::Call { function, args, star: None } => {
-                self.call(&function.name.to_ascii_lowercase(), args, span, want)
-            }
-            Ast::Unary { op: UnaryOp::Not, operand } => {
-                Some(unary(U::Not, self.typed(operand, T::Bool)?, T::Bool))
-            }
-            Ast::Unary { op: UnaryOp::Neg, operand } => {
-                let operand = self.expr(operand, want)?;
-                let ty = operand.ty;
-                if ty == T::Bool {
-                    return self.mismatch(span, T::Number, ty);
-                }
-                Some(unary(U::Negate, operand, ty))
-            }
-            Ast::Binary { op, left, right, .. } => self.binary(*op, left, right, want, span),
-            Ast::Between { operand, low, high, negated } => {
-                let low = self.compare(B::Le, low, operand)?;
-                let high = self.compare(B::Le, operand, high)?;
-                Some(negated_if(*negated, binary(B::And, low, high, T::Bool)))
-            }
-            Ast::InList { operand, list, negated } => {
-                let mut any = None;
-                for item in list {
-                    let is_it = self.compare(B::Eq, operand, item)?;
-                    any = Some(match any {
-                        None => is_it,
-                        Some(any) => binary(B::Or, any, is_it, T::Bool),
-                    });
-                }
-                Some(negated_if(*negated, any?))
-            }
-            Ast::Case { operand, arms, otherwise: Some(otherwise) } => {
-                let mut values = Vec::new();
-                let mut ty = want;
-                // Evaluated once, so that a random draw is the same for all arms.
-                let operand = match operand {
-                    Some(operand) => Some((&**operand, self.expr(operand, None)?)),
-                    None => None,
-                };
-                for arm in arms {
-                    let when = match &operand {
-                        Some((ast, value)) => {
-                            let when = self.expr(&arm.when, Some(value.ty))?;
-                            self.compared(B::Eq, (ast, value.clone()), (&arm.when, when))?
-                        }
-                        None => self.typed(&arm.when, T::Bool)?,
-                    };
-                    let then = self.expr(&arm.then, ty)?;
-                    if values.is_empty() {
-                        ty = Some(then.ty);
-                    } else if ty != Some(then.ty) {
-                        return self.mismatch(arm.then.span, ty.unwrap_or(T::Number), then.ty);
-                    }
-                    values.push((when, then));
-                }
-                let ty = ty?;
-                let otherwise = self.typed(otherwise, ty)?;
-                Some(QueueExpr { kind: Kind::Case(values, Box::new(otherwise)), ty, span })
-            }
-            Ast::Header(_) => {
-                let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
-                            `CLASS header['...']`";
-                let message = "queues cannot read the headers of calls";
-                self.report(code::QUEUE_NOT_SEEN, message, span, "its link can", help);
-                None
-            }
-            _ => self.not_a_queue_expr(span),
-        }
-    }
-
     /// Checks that a literal fits a signed 64-bit integer.
-    fn fits(&mut self, n: u64, span: Span) -> Option<i64> {
+    fn fits(&mut self, n: i128, span: Span) -> Option<i64> {
         if let Ok(n) = i64::try_from(n) {
             return Some(n);
         }
@@ -289,15 +287,15 @@ impl Checker<'_, '_> {
     }
 
     /// Reads a quoted quantity: an interval, a size or a rate.
-    fn text(&mut self, text: &str, span: Span) -> Option<QueueExpr> {
+    fn quantity(&mut self, text: &str, span: Span) -> Option<(Literal, T)> {
         if let Some(ns) = types::interval(text) {
-            return Some(literal(Literal::Int(ns), T::Interval, span));
+            return Some((Literal::Int(ns), T::Interval));
         }
         if let Some(bytes) = types::size(text).and_then(|bytes| i64::try_from(bytes).ok()) {
-            return Some(literal(Literal::Int(bytes), T::Size, span));
+            return Some((Literal::Int(bytes), T::Size));
         }
         if let Some(bits) = rate(text) {
-            return Some(literal(Literal::Int(bits as i64), T::Number, span));
+            return Some((Literal::Int(bits as i64), T::Number));
         }
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
             .at(span, "unit missing")
@@ -306,417 +304,62 @@ impl Checker<'_, '_> {
         None
     }
 
-    // ---- names -------------------------------------------------------------------------------------------------
-
-    /// Checks a name or a field.
-    fn path(&mut self, path: &Path) -> Option<QueueExpr> {
-        let (found, ty, _) = self.place(path)?;
-        Some(match found {
-            ResolvedName::Operand(found) => place(found, ty, path.span),
-            ResolvedName::Truth(found) => truth(found, path.span),
-            ResolvedName::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
-            ResolvedName::Known(value) => literal(value, ty, path.span),
-            ResolvedName::Sojourn => {
-                if self.moment.is_none() {
-                    self.is_zero(path.span);
-                }
-                let at = |what| place(what, T::Timestamp, path.span);
-                binary(B::Sub, at(Operand::Now), at(Operand::Arrived), T::Interval)
-            }
-        })
-    }
-
-    /// Keys and ranks are computed when a packet arrives.
-    fn is_zero(&mut self, span: Span) {
-        let diagnostic = Diagnostic::warning(code::QUEUE_NO_WAIT, "this is 0 for every packet")
-            .at(span, "evaluated when the packet arrives")
-            .with_help("without an order of packets, the longest-waiting packet leaves first");
-        self.cx.report(diagnostic);
-    }
-
-    /// Resolves a name. Returns its meaning, its type, and whether it can be set.
-    pub(super) fn place(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
-        let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        match names[..] {
-            ["p", "meta", field] | ["p", field] => self.packet_field(path, field),
-            ["queue", "packets"] => {
-                Some((ResolvedName::Operand(Operand::Packets { of_partition: false }), T::Number, false))
-            }
-            ["queue", "bytes"] => {
-                Some((ResolvedName::Operand(Operand::Bytes { of_partition: false }), T::Size, false))
-            }
-            ["partition", what] => {
-                let (found, ty) = match what {
-                    "packets" => (Operand::Packets { of_partition: true }, T::Number),
-                    "bytes" => (Operand::Bytes { of_partition: true }, T::Size),
-                    "index" => (Operand::Index, T::Number),
-                    _ => {
-                        let known = ["partition.packets", "partition.bytes", "partition.index"];
-                        return self.unknown(path, known);
-                    }
-                };
-                self.needs_partition(path.span)?;
-                Some((ResolvedName::Operand(found), ty, false))
-            }
-            ["link", "rate"] => Some((ResolvedName::Operand(Operand::Rate), T::Number, false)),
-            ["queue", _] => self.unknown(path, ["queue.packets", "queue.bytes"]),
-            ["link", _] => self.unknown(path, ["link.rate"]),
-            [_] => self.resolve_name(path),
-            _ => match self.header(path, false) {
-                Some(found) => found.map(|(place, ty)| match ty {
-                    T::Bool => (ResolvedName::Truth(place), ty, false),
-                    _ => (ResolvedName::Operand(place), ty, false),
-                }),
-                None => {
-                    self.unknown_layer(path);
-                    None
-                }
-            },
-        }
-    }
-
-    /// Reports a read of the packet where there is none.
-    pub(super) fn no_packet(&mut self, span: Span) {
-        let message = "no packet is available here";
-        let diagnostic =
-            Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(span, "packet unknown").with_help(
-                "`p` is available in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
-            );
-        self.cx.report(diagnostic);
-    }
-
-    /// Resolves `p.field`. Returns its type, and whether it can be set.
-    fn packet_field(&mut self, path: &Path, field: &str) -> Option<(ResolvedName, T, bool)> {
-        if !self.sees_packet() {
-            self.no_packet(path.span);
-            return None;
-        }
-        let found = match field {
-            "sojourn" => return Some((ResolvedName::Sojourn, T::Interval, false)),
-            "len" => Operand::Len,
-            "arrived" => Operand::Arrived,
-            "ecn" => Operand::Ecn,
-            "id" => Operand::Id,
-            _ => Operand::Field(field.to_owned()),
-        };
-        let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
-            let message = match field {
-                "payload" | "data" | "body" => NO_PAYLOAD.to_owned(),
-                _ => format!("packets in a queue have no field `{field}`"),
-            };
-            self.not_of_packets(path, message);
-            return None;
-        };
-        if matches!(found, Operand::Field(_)) {
-            self.record_field(field);
-        }
-        Some((ResolvedName::Operand(found), *ty, *can_set))
-    }
-
-    /// Reports an unknown packet field, with the known ones.
-    fn not_of_packets(&mut self, path: &Path, message: impl Into<String>) {
-        let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
-        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
-            .at(path.span, "unknown field")
-            .with_note(format!("it has {}", names.join(", ")));
-        let field = path.segments.last().map(|name| name.name.as_str());
-        let meant = field.filter(|_| path.segments.len() > 1).and_then(|field| nearest(field, names));
-        self.cx.report(match meant {
-            Some(meant) => {
-                let meant = format!("p.{meant}");
-                diagnostic.with_help(format!("write `{meant}`")).with_fix(path.span, meant)
-            }
-            None => diagnostic.with_help(
-                "write header fields with their layer, `vlan.id`; for anything else, use MARK in an element \
-                 of the chain and read `p.class`",
-            ),
-        });
-    }
-
-    /// Reports a read of the partition where there is none.
-    fn needs_partition(&mut self, span: Span) -> Option<()> {
-        if self.has_partition() && self.is_partitioned {
-            return Some(());
-        }
-        if !self.is_partitioned {
-            let help = "write `PARTITION BY flow();`, or read `queue.packets` and `queue.bytes`";
-            self.report(
-                code::QUEUE_NOT_SEEN,
-                "this queue has a single partition",
-                span,
-                "partition unknown",
-                help,
-            );
-            return None;
-        }
-        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "no partition is available here")
-            .at(span, "partition unknown")
-            .with_help(
-                "partitions are available in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with \
-                 EACH PARTITION",
-            );
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Resolves a name without a dot: a LET, a parameter, a variable or a predefined name.
-    fn resolve_name(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
-        let name = path.as_ident()?;
-        if let Some((_, found)) = self.locals.iter().rev().find(|(known, _)| *known == name.name) {
-            let (local, ty) = (*found)?;
-            let params = self.local_params.iter().filter(|(of, _)| *of == local);
-            self.param_uses.extend(params.map(|(_, param)| (param.clone(), path.span)));
-            return Some((ResolvedName::Local(local), ty, false));
-        }
-        let named = self.names.iter().find(|(known, _)| *known == name.name).map(|(_, named)| *named);
-        match (named, name.name.as_str()) {
-            (Some(QueueName::Param(value, ty)), _) => {
-                self.param_uses.push((name.name.clone(), path.span));
-                Some((ResolvedName::Known(value), ty, false))
-            }
-            (Some(QueueName::Var(at, ty)), _) => Some((ResolvedName::Operand(Operand::Var(at)), ty, true)),
-            (Some(QueueName::PartitionVar(at, ty)), _) => {
-                self.needs_partition(path.span)?;
-                Some((ResolvedName::Operand(Operand::PartitionVar(at)), ty, true))
-            }
-            (Some(QueueName::Broken), _) => None,
-            (None, "rank") => {
-                self.needs_partition(path.span)?;
-                Some((ResolvedName::Operand(Operand::Rank), T::Number, true))
-            }
-            (None, "drops") => Some((ResolvedName::Operand(Operand::Drops), T::Number, false)),
-            (None, "p") => {
-                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is not a value")
-                    .at(path.span, "field missing")
-                    .with_help("write `p.len`, `p.sojourn` or another field");
-                self.cx.report(diagnostic);
-                None
-            }
-            (None, _) if self.header(path, false).is_some() => None,
-            // Elements call it so.
-            (None, "payload") => {
-                self.not_of_packets(path, NO_PAYLOAD);
-                None
-            }
-            // Links of calls have `KEY session`.
-            (None, "session") => {
-                let help = "write `flow()`, and `KEY session` in CREATE LINK for calls: then each connection is a flow";
-                self.report(code::QUEUE_NOT_SEEN, "queues cannot read sessions", path.span, "unknown", help);
-                None
-            }
-            (None, _) => {
-                let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-                let locals: Vec<String> = self.locals.iter().map(|(name, ..)| name.clone()).collect();
-                let known = known.iter().chain(&locals).map(String::as_str).chain(["rank", "drops"]);
-                let message = format!("unknown name `{}`", name.name);
-                let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown");
-                self.cx.report(with_nearest(diagnostic, name, known.collect::<Vec<_>>()));
-                None
-            }
-        }
-    }
-
-    /// Reports `vlan.id` when no protocol has this name.
-    fn unknown_layer(&mut self, path: &Path) {
-        let fields = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]);
-        let known: Vec<String> = fields.map(|field| format!("p.{field}")).collect();
-        let known = known.iter().map(String::as_str).chain(OTHER_NAMES);
-        let first = &path.segments[0];
-        let owners = ["p", "queue", "partition", "link"];
-        let message = format!("unknown name `{}`", path.to_dotted());
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown").with_note(format!(
-                "known here: {}, and the header fields of imported protocols",
-                known.collect::<Vec<_>>().join(", ")
-            ));
-        let meant = nearest(&first.name, owners.into_iter().chain(self.cx.formats.names()));
-        self.cx.report_missing(match meant {
-            Some(meant) => diagnostic.with_help(format!("write `{meant}`")).with_fix(first.span, meant),
-            None => diagnostic.with_help(format!("for a header, {IMPORT_PROTOCOL}")),
-        });
-    }
-
-    /// Reports an unknown name, and lists the known ones.
-    fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
-        let message = format!("unknown name `{}`", path.to_dotted());
-        let known: Vec<&str> = known.into_iter().collect();
-        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
-            .at(path.span, "unknown")
-            .with_note(format!("there are: {}", known.join(", ")));
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Whether a packet is available.
-    pub(super) fn sees_packet(&self) -> bool {
-        !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every { .. })) && !self.is_declaration
-    }
-
-    fn has_partition(&self) -> bool {
-        !matches!(self.moment, None | Some(QueueMoment::Every { each_partition: false, .. }))
-    }
-
     // ---- operators ---------------------------------------------------------------------------------------------
 
-    /// Checks both operands and gives them a common type: a plain literal takes the type of the other side.
-    fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
-        let is_whole = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
-        let (left, right) = if is_whole(a) && !is_whole(b) {
-            let right = self.expr(b, want)?;
-            (self.expr(a, Some(right.ty))?, right)
-        } else {
-            let left = self.expr(a, want)?;
-            let ty = left.ty;
-            (left, self.expr(b, Some(ty))?)
-        };
-        Some(promote_operands(left, right))
-    }
-
-    fn compare(&mut self, op: B, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
-        let (left, right) = self.both(a, b, None)?;
-        self.compared(op, (a, left), (b, right))
-    }
-
-    /// Builds a comparison of a value that was evaluated once.
-    fn compared(
-        &mut self,
-        op: B,
-        (a, left): (&ast::Expr, QueueExpr),
-        (b, right): (&ast::Expr, QueueExpr),
-    ) -> Option<QueueExpr> {
-        let (left, right) = promote_operands(left, right);
-        if left.ty != right.ty {
-            return match is_plain_number(a) {
-                true => self.type_mismatch(a, right.ty, left.ty),
-                false => self.type_mismatch(b, left.ty, right.ty),
-            };
-        }
-        if left.ty == T::Bool && op != B::Eq && op != B::Ne {
-            return self.mismatch(a.span, T::Number, T::Bool);
-        }
-        let found = binary(op, left, right, T::Bool);
-        if is_plain_number(a) || is_plain_number(b) {
-            self.warn_of_impossible_codepoint(&found);
-        }
-        Some(found)
-    }
-
-    /// Warns of a comparison of a codepoint with an impossible value.
-    fn warn_of_impossible_codepoint(&mut self, compared: &QueueExpr) {
-        let Kind::Binary(op, left, right) = &compared.kind else { return };
-        // The value of a parameter is the user's choice, so the queue must compare it.
-        if [left, right].iter().all(|side| matches!(side.kind, Kind::Literal(_))) {
-            return;
-        }
-        let range = |side: &QueueExpr| match &side.kind {
-            Kind::Operand(place) => codepoints(place).map(Range::up_to),
-            Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),
-            _ => None,
-        };
-        let (Some(a), Some(b)) = (range(left), range(right)) else { return };
-        let is_never = match op {
-            B::Lt => a.low >= b.high,
-            B::Le => a.low > b.high,
-            B::Eq => a.and(b).is_none(),
-            _ => false,
-        };
-        if is_never {
-            let (codepoint, number) = if a.is_one() { (right, b) } else { (left, a) };
-            let text = self.cx.sources.slice(codepoint.span);
-            let label = format!("`{text}` is {} to {}", number.low, number.high);
-            let (first, last) =
-                if left.span.start < right.span.start { (left, right) } else { (right, left) };
-            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true");
-            self.cx.report(diagnostic.at(first.span.to(last.span), label));
-        }
-    }
-
-    /// Checks a binary operation.
-    fn binary(
-        &mut self,
-        op: BinaryOp,
-        a: &ast::Expr,
-        b: &ast::Expr,
-        want: Option<T>,
-        span: Span,
-    ) -> Option<QueueExpr> {
+    /// Builds an arithmetic operation; the units determine the type of the result.
+    fn arith(&mut self, op: ArithOp, left: QueueExpr, right: QueueExpr) -> Option<QueueExpr> {
         match op {
-            BinaryOp::And | BinaryOp::Or => {
-                let (left, right) = (self.typed(a, T::Bool), self.typed(b, T::Bool));
-                let op = if op == BinaryOp::And { B::And } else { B::Or };
-                Some(binary(op, left?, right?, T::Bool))
-            }
-            BinaryOp::Eq => self.compare(B::Eq, a, b),
-            BinaryOp::Ne => self.compare(B::Ne, a, b),
-            BinaryOp::Lt => self.compare(B::Lt, a, b),
-            BinaryOp::Le => self.compare(B::Le, a, b),
-            BinaryOp::Gt => self.compare(B::Lt, b, a),
-            BinaryOp::Ge => self.compare(B::Le, b, a),
-            BinaryOp::Add | BinaryOp::Sub => self.sum(op == BinaryOp::Add, a, b, want),
-            BinaryOp::Mul => self.product(a, b),
-            BinaryOp::Div | BinaryOp::Rem => self.quotient(op == BinaryOp::Rem, a, b),
-            BinaryOp::BitAnd => {
-                Some(binary(B::BitAnd, self.whole_number(a)?, self.whole_number(b)?, T::Number))
-            }
-            BinaryOp::Concat => self.not_a_queue_expr(span),
+            ArithOp::Add | ArithOp::Sub => self.sum(op == ArithOp::Add, left, right),
+            ArithOp::Mul => self.product(left, right),
+            ArithOp::Div | ArithOp::Rem => self.quotient(op == ArithOp::Rem, left, right),
         }
     }
 
-    /// Checks an addition or subtraction of quantities with matching units.
-    fn sum(&mut self, is_add: bool, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
-        let want = want.filter(|ty| *ty != T::Timestamp);
-        let (left, right) = self.both(a, b, want)?;
-        if let Some((truth, _)) = [(a, &left), (b, &right)].into_iter().find(|(_, side)| side.ty == T::Bool) {
+    /// Builds an addition or subtraction of quantities with matching units.
+    fn sum(&mut self, is_add: bool, left: QueueExpr, right: QueueExpr) -> Option<QueueExpr> {
+        if let Some(truth) = [&left, &right].into_iter().find(|side| side.ty == T::Bool) {
             return self.mismatch(truth.span, T::Number, T::Bool);
         }
+        let (left, right) = promote_operands(left, right);
         let ty = match (left.ty, right.ty) {
             (T::Timestamp, T::Interval) => T::Timestamp,
             (T::Interval, T::Timestamp) if is_add => T::Timestamp,
             (T::Timestamp, T::Timestamp) if !is_add => T::Interval,
-            (left, right) if left == right && !matches!(left, T::Bool | T::Timestamp) => left,
-            (left, right) if is_plain_number(a) => return self.type_mismatch(a, right, left),
+            (a, b) if a == b && a != T::Timestamp => a,
+            (a, b) if is_number_text(self.cx.sources.slice(left.span)) => {
+                return self.type_mismatch(left.span, b, a);
+            }
             // Only an interval can be added to a time.
-            (T::Timestamp, right) => return self.type_mismatch(b, T::Interval, right),
-            (left, right) => return self.type_mismatch(b, left, right),
+            (T::Timestamp, b) => return self.type_mismatch(right.span, T::Interval, b),
+            (a, b) => return self.type_mismatch(right.span, a, b),
         };
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
 
-    /// Checks a product of a quantity with a unit and a number without one.
-    fn product(&mut self, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
-        let (left, right) = (self.expr(a, None)?, self.expr(b, None)?);
-        let (left, right) = match (left.ty, right.ty) {
-            (T::Number | T::Float, _) => (right, left),
+    /// Builds a product of a quantity with a unit and a number without one.
+    fn product(&mut self, left: QueueExpr, right: QueueExpr) -> Option<QueueExpr> {
+        let span = right.span;
+        let (left, right) = match left.ty {
+            T::Number | T::Float => promote_operands(right, left),
             _ => (left, right),
         };
         match (left.ty, right.ty) {
-            (T::Number, T::Number) => Some(binary(B::Mul, left, right, T::Number)),
-            (T::Float, T::Float) => Some(binary(B::Mul, left, right, T::Float)),
-            (T::Float, T::Number) => Some(binary(B::Mul, left, unary(U::ToFloat, right, T::Float), T::Float)),
-            (T::Number, T::Float) => Some(binary(B::Mul, unary(U::ToFloat, left, T::Float), right, T::Float)),
-            (ty @ (T::Interval | T::Size), T::Number) => Some(binary(B::Mul, left, right, ty)),
             (ty @ (T::Interval | T::Size), T::Float) => {
                 let product = binary(B::Mul, unary(U::ToFloat, left, T::Float), right, T::Float);
                 Some(unary(U::ToWhole, product, ty))
             }
-            (_, other) => self.mismatch(b.span, T::Number, other),
+            (ty @ (T::Interval | T::Size), T::Number) => Some(binary(B::Mul, left, right, ty)),
+            (ty @ (T::Number | T::Float), other) if ty == other => Some(binary(B::Mul, left, right, ty)),
+            (_, other) => self.mismatch(span, T::Number, other),
         }
     }
 
-    /// Checks a division or remainder; the units determine the type of the result.
-    fn quotient(&mut self, is_rest: bool, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
-        let left = self.expr(a, None)?;
-        let right = self.expr(b, Some(left.ty).filter(|ty| *ty == T::Float))?;
-        let op = if is_rest { B::Rem } else { B::Div };
+    /// Builds a division or remainder.
+    fn quotient(&mut self, is_rest: bool, left: QueueExpr, right: QueueExpr) -> Option<QueueExpr> {
+        let (op, span) = (if is_rest { B::Rem } else { B::Div }, right.span);
+        let (left, right) = if is_rest { (left, right) } else { promote_operands(left, right) };
         match (left.ty, right.ty) {
             (T::Float, T::Float) if !is_rest => Some(binary(op, left, right, T::Float)),
-            (T::Float, T::Number) if !is_rest => {
-                Some(binary(op, left, unary(U::ToFloat, right, T::Float), T::Float))
-            }
-            (T::Number, T::Float) if !is_rest => {
-                Some(binary(op, unary(U::ToFloat, left, T::Float), right, T::Float))
-            }
             (ty @ (T::Number | T::Interval | T::Size), T::Number) => Some(binary(op, left, right, ty)),
             (ty @ (T::Interval | T::Size), T::Float) if !is_rest => {
                 let quotient = binary(B::Div, unary(U::ToFloat, left, T::Float), right, T::Float);
@@ -725,14 +368,20 @@ impl Checker<'_, '_> {
             (ty @ (T::Interval | T::Size), other) if ty == other => {
                 Some(binary(op, left, right, if is_rest { ty } else { T::Number }))
             }
-            (ty, other) => self.mismatch(b.span, ty, other),
+            (ty, other) => self.mismatch(span, ty, other),
         }
     }
 
     // ---- functions ---------------------------------------------------------------------------------------------
 
     /// Checks a function call.
-    fn call(&mut self, name: &str, args: &[ast::Expr], span: Span, want: Option<T>) -> Option<QueueExpr> {
+    fn function_call(
+        &mut self,
+        name: &str,
+        args: &[ast::Expr],
+        span: Span,
+        want: Option<T>,
+    ) -> Option<QueueExpr> {
         let n_args = match name {
             "flow" | "now" | "rand" => 0..=0,
             "hash" => 1..=2,
@@ -765,11 +414,11 @@ impl Checker<'_, '_> {
                 if !self.sees_packet() {
                     return self.not_a_queue_expr(span);
                 }
-                place(Operand::Field("flow".to_owned()), T::Number, span)
+                operand(Operand::Field("flow".to_owned()), T::Number, span)
             }
             "partitions" => {
                 let Ast::Path(path) = &args[0].kind else { return self.not_counted(args[0].span) };
-                let (by, ..) = self.place(path)?;
+                let (by, ..) = self.resolve(path)?;
                 let by = match by {
                     ResolvedName::Operand(by) if is_counted(&by) => by,
                     _ => return self.not_counted(path.span),
@@ -779,7 +428,7 @@ impl Checker<'_, '_> {
                 if !self.counted.contains(&name) {
                     self.counted.push(name);
                 }
-                place(Operand::Partitions(Box::new(by)), T::Number, span)
+                operand(Operand::Partitions(Box::new(by)), T::Number, span)
             }
             "present" => {
                 let Ast::Path(path) = &args[0].kind else { return self.not_a_queue_expr(args[0].span) };
@@ -792,7 +441,7 @@ impl Checker<'_, '_> {
                     }
                 }
             }
-            "now" => place(Operand::Now, T::Timestamp, span),
+            "now" => operand(Operand::Now, T::Timestamp, span),
             "rand" => {
                 let nth = self.n_rand;
                 self.n_rand += 1;
@@ -918,7 +567,7 @@ impl Checker<'_, '_> {
                 binary(op, a, self.typed(&args[1], T::Number)?, ty)
             }
             _ => {
-                let (a, b) = self.both(&args[0], &args[1], want)?;
+                let (a, b) = self.pair((&args[0], &args[1]), want)?;
                 if a.ty != b.ty || a.ty == T::Bool || a.ty == T::Float {
                     return self.mismatch(span, a.ty, b.ty);
                 }
@@ -944,16 +593,56 @@ impl Checker<'_, '_> {
     }
 }
 
-/// The meaning of a name.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum ResolvedName {
-    Operand(Operand),
-    /// True if the word is not 0.
-    Truth(Operand),
-    Local(usize),
-    Known(Literal),
-    /// The time since the packet came.
-    Sojourn,
+/// Bits a second of `15 Mbit/s`.
+pub(crate) fn rate(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = (text[..digits].parse::<f64>().ok()?, text[digits..].trim());
+    let unit = match unit {
+        "bit/s" => 1.0,
+        "kbit/s" => 1e3,
+        "Mbit/s" => 1e6,
+        "Gbit/s" => 1e9,
+        _ => return None,
+    };
+    let bits = (number * unit).round();
+    (1.0..=1e13).contains(&bits).then_some(bits as u64)
+}
+
+pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
+    QueueExpr { kind: Kind::Literal(value), ty, span }
+}
+
+pub(super) fn operand(place: Operand, ty: T, span: Span) -> QueueExpr {
+    QueueExpr { kind: Kind::Operand(place), ty, span }
+}
+
+/// A test whether a word of a packet is not 0.
+pub(super) fn truth(of: Operand, span: Span) -> QueueExpr {
+    binary(B::Ne, operand(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
+}
+
+fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
+    let span = a.span;
+    QueueExpr { kind: Kind::Unary(op, Box::new(a)), ty, span }
+}
+
+pub(super) fn binary(op: B, a: QueueExpr, b: QueueExpr, ty: T) -> QueueExpr {
+    let span = a.span.to(b.span);
+    QueueExpr { kind: Kind::Binary(op, Box::new(a), Box::new(b)), ty, span }
+}
+
+/// Builds a comparison.
+fn compared(op: CompareOp, left: QueueExpr, right: QueueExpr) -> QueueExpr {
+    let (op, left, right) = match op {
+        CompareOp::Eq => (B::Eq, left, right),
+        CompareOp::Ne => (B::Ne, left, right),
+        CompareOp::Lt => (B::Lt, left, right),
+        CompareOp::Le => (B::Le, left, right),
+        CompareOp::Gt => (B::Lt, right, left),
+        CompareOp::Ge => (B::Le, right, left),
+    };
+    binary(op, left, right, T::Bool)
 }
 
 /// Both operands; an integer next to an F64 is converted to F64.
@@ -962,15 +651,6 @@ fn promote_operands(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr)
         (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
         (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
         _ => (left, right),
-    }
-}
-
-/// Whether partitions can be counted by a packet field.
-fn is_counted(place: &Operand) -> bool {
-    match place {
-        Operand::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
-        Operand::Header(_) => true,
-        _ => false,
     }
 }
 
@@ -983,10 +663,6 @@ pub(super) fn codepoints(place: &Operand) -> Option<i64> {
     }
 }
 
-fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {
-    if negated { unary(U::Not, expr, T::Bool) } else { expr }
-}
-
 /// A literal number, with its sign.
 fn is_plain_number(ast: &ast::Expr) -> bool {
     match &ast.kind {
@@ -994,6 +670,21 @@ fn is_plain_number(ast: &ast::Expr) -> bool {
         Ast::Unary { op: UnaryOp::Neg, operand } => is_plain_number(operand),
         _ => false,
     }
+}
+
+/// Whether partitions can be counted by a packet field.
+fn is_counted(place: &Operand) -> bool {
+    match place {
+        Operand::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
+        Operand::Header(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether a text is a literal number, with its sign.
+fn is_number_text(text: &str) -> bool {
+    let text = text.trim_start_matches('-').trim_start();
+    text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && text.parse::<f64>().is_ok()
 }
 
 /// Formats a type with its article.
