@@ -463,3 +463,16 @@ pub(super) fn mirrored(op: CompareOp) -> CompareOp {
         op => op,
     }
 }
+
+/// Whether a comparison of a number in a range with another can be true.
+pub(super) fn can_compare(op: CompareOp, other: i128, (least, most): (u64, u64)) -> bool {
+    let (least, most) = (i128::from(least), i128::from(most));
+    match op {
+        CompareOp::Eq => (least..=most).contains(&other),
+        CompareOp::Ne => least < most || other != most,
+        CompareOp::Lt => other > least,
+        CompareOp::Le => other >= least,
+        CompareOp::Gt => other < most,
+        CompareOp::Ge => other <= most,
+    }
+}

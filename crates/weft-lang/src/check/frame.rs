@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 use weft_core::{Type, Value};
 
-use super::expr::{constant_integer, function};
+use super::expr::{can_compare, constant_integer, function};
 use super::named_ports::NoPort;
 use super::null_narrowing::NonNull;
 use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
@@ -392,19 +392,6 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a comparison of a number from 0 to `most` with another can be true.
-pub(super) fn can_compare(op: CompareOp, other: i128, most: u64) -> bool {
-    let most = i128::from(most);
-    match op {
-        CompareOp::Eq => (0..=most).contains(&other),
-        CompareOp::Ne => most > 0 || other != 0,
-        CompareOp::Lt => other > 0,
-        CompareOp::Le => other >= 0,
-        CompareOp::Gt => other < most,
-        CompareOp::Ge => other <= most,
-    }
-}
-
 impl Scope<'_, '_> {
     /// Whether this is about frames.
     pub(super) fn is_packet(&self) -> bool {
@@ -656,7 +643,7 @@ impl Scope<'_, '_> {
         let Some(most) = found.flatten().flatten().and_then(|found| self.cx.greatest_of(&found.field)) else {
             return;
         };
-        if can_compare(op, n, most) {
+        if can_compare(op, n, (0, most)) {
             return;
         }
         let name = path.to_dotted();
