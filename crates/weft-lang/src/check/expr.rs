@@ -6,13 +6,17 @@
 //! Every function returns None for an expression with an error, which is reported at once; callers stay silent then.
 //! Literals take the type of their context (`want`), if possible.
 
+mod call;
 mod element;
 
+use super::functions::{Class, Signature};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path, UnaryOp};
-use crate::diagnostic::{Diagnostic, code};
+use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp};
 use crate::source::Span;
+use weft_core::Type;
 
+pub(super) use call::{bad_arguments, call, unknown_function};
 pub(super) use element::{and, article, compound, constant, constant_integer, function};
 
 /// A literal, with its sign.
@@ -63,11 +67,17 @@ pub(super) trait Environment {
     type Ty: Copy;
     /// A checked expression.
     type Value: Clone;
+    /// What the call of a function becomes.
+    type Function: Copy;
 
     /// The type of conditions.
     const BOOL: Self::Ty;
     /// Texts and NULL take the type of the other operand.
     const TEXT_ADAPTS: bool = false;
+    /// The code for wrong arguments of a function.
+    const BAD_ARGUMENTS: Code = code::BAD_ARGUMENTS;
+    /// The code for an unknown function.
+    const UNKNOWN_FUNCTION: Code = code::UNKNOWN_FUNCTION;
 
     /// Records a diagnostic.
     fn report(&mut self, diagnostic: Diagnostic);
@@ -109,6 +119,30 @@ pub(super) trait Environment {
     );
     /// Warns of a BETWEEN whose lower bound is greater than the upper one.
     fn warn_of_bounds(&mut self, _low: &Self::Value, _high: &Self::Value) {}
+
+    // ---- functions ---------------------------------------------------------------------------------------------
+
+    /// What a function of the table becomes; None if the place does not have it.
+    fn has(signature: &Signature) -> Option<Self::Function>;
+    /// The type that the table calls so.
+    fn type_of(ty: Type) -> Self::Ty;
+    /// Whether a type is in a class other than [`Class::Ordered`].
+    fn is(ty: Self::Ty, class: Class) -> bool;
+    /// The name of a type with its article.
+    fn article(ty: Self::Ty) -> String;
+    /// Converts a value by a function such as `float`.
+    fn convert(&mut self, value: Self::Value, to: Type, span: Span) -> Option<Self::Value>;
+    /// Builds a call with checked arguments. The type is that of the result, if the function takes values.
+    fn function(
+        &mut self,
+        function: Self::Function,
+        signature: &Signature,
+        call: Call<'_>,
+        args: Vec<Self::Value>,
+        ty: Option<Self::Ty>,
+    ) -> Option<Self::Value>;
+    /// Reports an unknown function.
+    fn unknown_function(&mut self, name: &Ident) -> Option<Self::Value>;
 
     // ---- the walk ----------------------------------------------------------------------------------------------
 
@@ -475,4 +509,16 @@ pub(super) fn can_compare(op: CompareOp, other: i128, (least, most): (u64, u64))
         CompareOp::Gt => other < most,
         CompareOp::Ge => other <= most,
     }
+}
+
+/// Joins values as a balanced tree: lists are long, but the height of trees is limited.
+pub(super) fn in_pairs<V: Clone>(mut all: Vec<V>, join: impl Fn(V, V) -> V) -> Option<V> {
+    while all.len() > 1 {
+        let pairs = all.chunks(2).map(|pair| match pair {
+            [left, right] => join(left.clone(), right.clone()),
+            _ => pair[0].clone(),
+        });
+        all = pairs.collect();
+    }
+    all.pop()
 }

@@ -470,7 +470,7 @@ impl Scope<'_, '_> {
         is_before
     }
 
-    fn next_call_site(&mut self) -> u32 {
+    pub(super) fn next_call_site(&mut self) -> u32 {
         *self.n_rand += 1;
         *self.n_rand - 1
     }

@@ -8,6 +8,7 @@ mod clock;
 mod diagnostic_origin;
 pub(crate) mod expr;
 mod fold;
+pub(super) mod functions;
 pub(crate) mod names;
 mod params;
 mod range;
@@ -494,7 +495,7 @@ fn reads_packet(expr: &QueueExpr) -> bool {
 }
 
 /// The checker of one queue, with its parameters known.
-struct Checker<'k, 'c> {
+pub(super) struct Checker<'k, 'c> {
     cx: &'k mut Cx<'c>,
     names: Vec<(String, QueueName)>,
     /// None for a local whose value has a reported error.

@@ -21,7 +21,7 @@ use crate::source::Span;
 
 mod computed;
 mod exclude;
-mod expr;
+pub(super) mod expr;
 mod header;
 
 use exclude::Case;

@@ -4,9 +4,9 @@ use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::native::NATIVES;
 use weft_core::{Status, Type, Value};
 
-use super::{Call, Environment, Literal, Node, Side, mirrored};
+use super::{Call, Environment, Literal, Node, Side, bad_arguments, in_pairs, mirrored};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
-use crate::check::functions::{self, Shape, Signature};
+use crate::check::functions::{self, Class, ElementFunction, Signature};
 use crate::check::header;
 use crate::check::scope::{Scope, View, leaf};
 use crate::diagnostic::{Diagnostic, code};
@@ -21,6 +21,7 @@ const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = coun
 impl Environment for Scope<'_, '_> {
     type Ty = Type;
     type Value = Expr;
+    type Function = ElementFunction;
 
     const BOOL: Type = Type::Bool;
     const TEXT_ADAPTS: bool = true;
@@ -194,6 +195,100 @@ impl Environment for Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    fn has(signature: &Signature) -> Option<ElementFunction> {
+        signature.element
+    }
+
+    fn type_of(ty: Type) -> Type {
+        ty
+    }
+
+    fn is(ty: Type, class: Class) -> bool {
+        match class {
+            Class::Any => true,
+            Class::Signed => matches!(ty, Type::Int(_) | Type::F64 | Type::Interval),
+            Class::Ordered => types::is_ordered(ty),
+            Class::Whole => types::is_integer(ty),
+            Class::Text => matches!(ty, Type::Text(_) | Type::Bytes(_)),
+        }
+    }
+
+    fn article(ty: Type) -> String {
+        article(ty)
+    }
+
+    fn convert(&mut self, value: Expr, to: Type, span: Span) -> Option<Expr> {
+        self.cast(value, to, span)
+    }
+
+    fn function(
+        &mut self,
+        called: ElementFunction,
+        signature: &Signature,
+        call: Call<'_>,
+        mut args: Vec<Expr>,
+        ty: Option<Type>,
+    ) -> Option<Expr> {
+        let (span, ty) = (call.span, ty?);
+        let ElementFunction::Call(called) = called else { return self.concat(args, span) };
+        let called = match called {
+            Function::Rand(_) => Function::Rand(self.next_call_site()),
+            Function::Counted => {
+                let column = args.remove(0);
+                let is_own = |(row, at)| column.kind == ExprKind::RowColumn { row, column: at };
+                if !self.counting.is_some_and(is_own) {
+                    return bad_arguments(self, signature, call, HOW_TO_COUNT);
+                }
+                called
+            }
+            other => other,
+        };
+        let is_null = |arg: &Expr| arg.nullable;
+        let nullable = match called {
+            Function::Coalesce => args.iter().all(is_null),
+            Function::NullIf => true,
+            _ => args.iter().any(is_null),
+        };
+        Some(Expr { nullable, ..function(called, args, ty, signature.fallible, span) })
+    }
+
+    fn unknown_function(&mut self, name: &Ident) -> Option<Expr> {
+        if self.cx.broken_functions.contains(&name.name) {
+            return None;
+        }
+        let lower = name.name.to_ascii_lowercase();
+        let message = format!("there is no function `{}`", name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
+        let declared: Vec<String> = self.cx.functions.iter().map(|function| function.name.clone()).collect();
+        let mut names: Vec<&str> = functions::of_elements().map(Signature::name).collect();
+        names.extend(NATIVES.iter().map(|info| info.name).chain(declared.iter().map(String::as_str)));
+        let diagnostic = if functions::AGGREGATES.contains(&lower.as_str()) {
+            let help = match self.view {
+                View::Row => format!(
+                    "`{lower}` is an aggregate and must be a whole item of a SELECT: `SELECT {lower}(c) FROM t`"
+                ),
+                _ => {
+                    format!("`{lower}` is an aggregate over rows: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`")
+                }
+            };
+            let diagnostic = diagnostic.with_help(help);
+            match lower.as_str() {
+                "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),
+                "max" => diagnostic.with_help("the greater of two values is `greatest(a, b)`"),
+                _ => diagnostic,
+            }
+        } else if lower == "estimate" {
+            diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
+        } else {
+            match nearest(&lower, names) {
+                Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
+                None => diagnostic,
+            }
+        };
+        self.cx.report(diagnostic);
+        None
+    }
+
     /// Checks a comparison. It is never true with NULL.
     fn comparison(
         &mut self,
@@ -229,7 +324,11 @@ impl Environment for Scope<'_, '_> {
             Some(function(Function::InPrefix, args, Type::Bool, false, span))
         });
         let inside = inside.collect::<Option<Vec<Expr>>>()?;
-        self.negated_if(negated, any_of(inside)?)
+        let or = |left: Expr, right: Expr| {
+            let span = left.span;
+            compound(ExprKind::Or(left.into(), right.into()), Type::Bool, span)
+        };
+        self.negated_if(negated, in_pairs(inside, or)?)
     }
 }
 
@@ -694,176 +793,27 @@ impl Scope<'_, '_> {
         {
             return called;
         }
-        let Some(signature) = functions::find(&lower) else {
-            return self.unknown_function(name, &lower);
-        };
-        if self.is_drawn(signature) {
+        if self.is_drawn(&lower) {
             return self.not_constant(span, "it changes from call to call");
         }
-        if self.bound.is_some() && matches!(signature.function, Some(Function::Now | Function::Rand(_))) {
+        if self.bound.is_some() && matches!(lower.as_str(), "now" | "rand") {
             return self.draws(&lower, span);
         }
-        if star.is_some() {
-            return self.bad_arguments(signature, span, "`*` is for count(*) over a SCAN");
+        if star.is_some()
+            && let Some(signature) = functions::find(&lower)
+        {
+            return bad_arguments(self, signature, call, "`*` is for count(*) over a SCAN");
         }
-        self.apply(signature, args, want, span)
+        super::call(self, call, want)
     }
 
     /// Whether a function is rejected here because it returns a new value on each call.
-    fn is_drawn(&self, signature: &Signature) -> bool {
-        match signature.function {
-            Some(Function::Now) => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
-            Some(Function::Rand(_)) => matches!(self.view, View::Constant | View::Row | View::Route),
+    fn is_drawn(&self, function: &str) -> bool {
+        match function {
+            "now" => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
+            "rand" => matches!(self.view, View::Constant | View::Row | View::Route),
             _ => false,
         }
-    }
-
-    /// Checks the arguments of a call against the signature.
-    fn apply(
-        &mut self,
-        signature: &Signature,
-        args: &[ast::Expr],
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let count = |n: usize| args.len() == n;
-        let refs: Vec<&ast::Expr> = args.iter().collect();
-        let (args, ty) = match signature.shape {
-            Shape::Fixed(params, result) if count(params.len()) => {
-                let typed: Vec<Option<Expr>> =
-                    args.iter().zip(params).map(|(arg, param)| self.typed(arg, *param)).collect();
-                (typed.into_iter().collect::<Option<Vec<Expr>>>()?, result)
-            }
-            Shape::Convert(to) if count(1) => {
-                let operand = self.expr(&args[0], None)?;
-                return self.cast(operand, to, span);
-            }
-            Shape::Abs if count(1) => {
-                let operand = self.expr(&args[0], want)?;
-                if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
-                    return self.bad_arguments(
-                        signature,
-                        operand.span,
-                        &format!("this is {}", article(operand.ty)),
-                    );
-                }
-                let ty = operand.ty;
-                (vec![operand], ty)
-            }
-            Shape::SameOrdered(least) if args.len() >= least => {
-                let typed = self.unify(&refs, want)?;
-                self.check_ordered(&typed[0])?;
-                let ty = typed[0].ty;
-                (typed, ty)
-            }
-            Shape::Coalesce(least) if args.len() >= least => {
-                let typed = self.unify(&refs, want)?;
-                let ty = typed[0].ty;
-                let nullable = typed.iter().all(|arg| arg.nullable);
-                let coalesce = function(Function::Coalesce, typed, ty, false, span);
-                return Some(Expr { nullable, ..coalesce });
-            }
-            Shape::NullIf if count(2) => {
-                let typed = self.unify(&refs, want)?;
-                let ty = typed[0].ty;
-                let null_if = function(Function::NullIf, typed, ty, false, span);
-                return Some(Expr { nullable: true, ..null_if });
-            }
-            Shape::Length if count(1) => {
-                let operand = self.expr(&args[0], None)?;
-                if !matches!(operand.ty, Type::Text(_) | Type::Bytes(_)) {
-                    return self.bad_arguments(
-                        signature,
-                        operand.span,
-                        &format!("this is {}", article(operand.ty)),
-                    );
-                }
-                (vec![operand], Type::Int(64))
-            }
-            Shape::Hash if !args.is_empty() => {
-                let typed: Vec<Option<Expr>> = args.iter().map(|arg| self.expr(arg, None)).collect();
-                (typed.into_iter().collect::<Option<Vec<Expr>>>()?, Type::Uint(64))
-            }
-            Shape::HashSlot if count(2) => {
-                let (value, n) = (self.expr(&args[0], None), self.typed(&args[1], Type::Int(64)));
-                (vec![value?, n?], Type::Int(64))
-            }
-            Shape::Counted if count(2) => {
-                let column = self.typed(&args[0], Type::Bytes(None));
-                let bin = self.typed(&args[1], Type::Uint(64));
-                let (column, bin) = (column?, bin?);
-                let is_own = |(row, at)| column.kind == ExprKind::RowColumn { row, column: at };
-                if !self.counting.is_some_and(is_own) {
-                    return self.bad_arguments(signature, span, HOW_TO_COUNT);
-                }
-                (vec![bin], Type::Bytes(None))
-            }
-            Shape::Concat if !args.is_empty() => {
-                let typed = self.unify(&refs, want)?;
-                return self.concat(typed, span);
-            }
-            _ => {
-                let n = args.len();
-                let plural = if n == 1 { "" } else { "s" };
-                return self.bad_arguments(signature, span, &format!("{n} argument{plural} given"));
-            }
-        };
-        let chosen = match signature.function? {
-            Function::Rand(_) => {
-                *self.n_rand += 1;
-                Function::Rand(*self.n_rand - 1)
-            }
-            other => other,
-        };
-        Some(function(chosen, args, ty, signature.fallible, span))
-    }
-
-    /// Reports wrong arguments, and shows the signature.
-    fn bad_arguments<T>(&mut self, signature: &Signature, span: Span, label: &str) -> Option<T> {
-        let message = format!("`{}` does not take these arguments", signature.name);
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-            .at(span, label)
-            .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Reports an unknown function, with the nearest name.
-    fn unknown_function<T>(&mut self, name: &Ident, lower: &str) -> Option<T> {
-        if self.cx.broken_functions.contains(&name.name) {
-            return None;
-        }
-        let message = format!("there is no function `{}`", name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
-        let declared: Vec<String> = self.cx.functions.iter().map(|function| function.name.clone()).collect();
-        let names = functions::FUNCTIONS.iter().map(|signature| signature.name);
-        let names =
-            names.chain(NATIVES.iter().map(|info| info.name)).chain(declared.iter().map(String::as_str));
-        let diagnostic = if functions::AGGREGATES.contains(&lower) {
-            let help = match self.view {
-                View::Row => format!(
-                    "`{lower}` is an aggregate and must be a whole item of a SELECT: `SELECT {lower}(c) FROM t`"
-                ),
-                _ => {
-                    format!("`{lower}` is an aggregate over rows: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`")
-                }
-            };
-            let diagnostic = diagnostic.with_help(help);
-            match lower {
-                "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),
-                "max" => diagnostic.with_help("the greater of two values is `greatest(a, b)`"),
-                _ => diagnostic,
-            }
-        } else if lower == "estimate" {
-            diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
-        } else {
-            match nearest(lower, names) {
-                Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
-                None => diagnostic,
-            }
-        };
-        self.cx.report(diagnostic);
-        None
     }
 
     // ---- faults ------------------------------------------------------------------------------------------------
@@ -940,21 +890,6 @@ pub(in crate::check) fn constant_integer(expr: &Expr) -> Option<i128> {
         }
         _ => None,
     }
-}
-
-/// The OR of conditions as a balanced tree: lists are long, but the height of trees is limited.
-fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
-    while conditions.len() > 1 {
-        let pairs = conditions.chunks(2).map(|pair| match pair {
-            [left, right] => {
-                let kind = ExprKind::Or(left.clone().into(), right.clone().into());
-                compound(kind, Type::Bool, left.span)
-            }
-            _ => pair[0].clone(),
-        });
-        conditions = pairs.collect();
-    }
-    conditions.pop()
 }
 
 /// Returns the result type and both operand types of an arithmetic operation.

@@ -1,63 +1,27 @@
 //! Expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
 
 use super::Checker;
-use super::names::{IMPORT_PROTOCOL, ResolvedName};
 use super::range::Range;
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
-use crate::check::expr::{Call, Environment, Literal as Written, Node, Side};
-use crate::diagnostic::{Diagnostic, code};
+use crate::check::expr::{self, Call, Environment, Literal as Written, Node, Side, in_pairs};
+use crate::check::functions::{Class, QueueFunction, Signature};
+use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{
     ArithOp, CompareOp, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal,
     QueueOperand as Operand, QueueType as T, QueueUnary as U,
 };
 use crate::source::Span;
 use crate::types;
-
-/// The functions, as shown in the book and by editors.
-pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
-    ("flow", "flow(): the hash of the packet's flow, p.flow"),
-    ("partitions", "partitions(p.src): partitions in use for the same source, this packet's included"),
-    ("present", "present(vlan) BOOL: the packet has this header"),
-    ("now", "now() TIMESTAMP: the time of this event"),
-    ("rand", "rand() F64: uniform in [0, 1)"),
-    ("hash", "hash(n [, m]): 32 bits"),
-    ("least", "least(a, b, ...)"),
-    ("greatest", "greatest(a, b, ...)"),
-    ("abs", "abs(a)"),
-    ("log2", "log2(n): the whole part; 0 below 1"),
-    ("sqrt", "sqrt(F64) F64"),
-    ("rsqrt", "rsqrt(n) F64: 1 / sqrt(n)"),
-    ("rsqrt_step", "rsqrt_step(r, n): a step of Newton's towards 65536 / sqrt(n), as Linux and ns-3 take it"),
-    ("scale", "scale(INTERVAL, r) INTERVAL: the interval times r / 65536, as Linux and ns-3 take it"),
-    ("floor", "floor(F64) F64"),
-    ("ceil", "ceil(F64) F64"),
-    ("round", "round(F64) F64, ties to even"),
-    ("float", "float(a) F64: without its unit"),
-    ("number", "number(a): a whole number without its unit, of F64 toward zero"),
-    ("interval", "interval(ns) INTERVAL"),
-    ("timestamp", "timestamp(ns) TIMESTAMP"),
-    ("size", "size(bytes) SIZE"),
-    ("seconds", "seconds(INTERVAL) F64"),
-    (
-        "send_time",
-        "send_time(SIZE, bits a second [, rest]) INTERVAL: how long a link needs for it; 0 at rate 0",
-    ),
-    (
-        "send_rest",
-        "send_rest(SIZE, bits a second, rest): the remaining fraction of a nanosecond, for the next send_time",
-    ),
-    ("bit_and", "bit_and(a, b)"),
-    ("bit_or", "bit_or(a, b)"),
-    ("shift_left", "shift_left(a, n)"),
-    ("shift_right", "shift_right(a, n)"),
-    ("coalesce_zero", "coalesce_zero(a, b): b if a is 0"),
-];
+use weft_core::Type;
 
 impl Environment for Checker<'_, '_> {
     type Ty = T;
     type Value = QueueExpr;
+    type Function = QueueFunction;
 
     const BOOL: T = T::Bool;
+    const BAD_ARGUMENTS: Code = code::TYPE_MISMATCH;
+    const UNKNOWN_FUNCTION: Code = code::UNKNOWN_NAME;
 
     fn report(&mut self, diagnostic: Diagnostic) {
         self.cx.report(diagnostic);
@@ -82,12 +46,10 @@ impl Environment for Checker<'_, '_> {
     }
 
     fn call(&mut self, call: Call<'_>, want: Option<T>) -> Option<QueueExpr> {
-        let Call { function, args, star, span } = call;
-        if star.is_some() {
-            return self.not_a_queue_expr(span);
+        if call.star.is_some() {
+            return self.not_a_queue_expr(call.span);
         }
-        let found = self.function_call(&function.name.to_ascii_lowercase(), args, span, want)?;
-        Some(QueueExpr { span, ..found })
+        expr::call(self, call, want).map(|found| QueueExpr { span: call.span, ..found })
     }
 
     fn other(&mut self, ast: &ast::Expr, _want: Option<T>) -> Option<QueueExpr> {
@@ -186,6 +148,67 @@ impl Environment for Checker<'_, '_> {
         want.filter(|ty| matches!(op, ArithOp::Add | ArithOp::Sub) && *ty != T::Timestamp)
     }
 
+    fn has(signature: &Signature) -> Option<QueueFunction> {
+        signature.queue
+    }
+
+    fn type_of(ty: Type) -> T {
+        match ty {
+            Type::Bool => T::Bool,
+            Type::F64 => T::Float,
+            Type::Size => T::Size,
+            Type::Interval => T::Interval,
+            Type::Timestamp => T::Timestamp,
+            _ => T::Number,
+        }
+    }
+
+    fn is(ty: T, class: Class) -> bool {
+        match class {
+            Class::Any => true,
+            Class::Signed | Class::Ordered => ty != T::Bool,
+            Class::Whole => ty.is_whole(),
+            Class::Text => false,
+        }
+    }
+
+    fn article(ty: T) -> String {
+        a_type(ty)
+    }
+
+    fn convert(&mut self, value: QueueExpr, to: Type, span: Span) -> Option<QueueExpr> {
+        match (value.ty, Self::type_of(to)) {
+            (T::Bool, _) => self.mismatch(span, T::Number, T::Bool),
+            (T::Float, T::Float) => Some(value),
+            (_, T::Float) => Some(unary(U::ToFloat, value, T::Float)),
+            (T::Float, to) => Some(unary(U::ToWhole, value, to)),
+            // The representation is the same; only the unit differs.
+            (_, to) => Some(QueueExpr { ty: to, ..value }),
+        }
+    }
+
+    fn function(
+        &mut self,
+        function: QueueFunction,
+        signature: &Signature,
+        call: Call<'_>,
+        mut args: Vec<QueueExpr>,
+        ty: Option<T>,
+    ) -> Option<QueueExpr> {
+        let ty = ty.unwrap_or(T::Number);
+        match function {
+            QueueFunction::Unary(op) => args.pop().map(|arg| unary(op, arg, ty)),
+            QueueFunction::Binary(op) => in_pairs(args, |a, b| binary(op, a, b, ty)),
+            QueueFunction::Build(build) => Some(build(&args, call.span)),
+            QueueFunction::Read(read) => read(self, call, signature),
+            QueueFunction::Cast => unreachable!("the call is a conversion"),
+        }
+    }
+
+    fn unknown_function(&mut self, name: &ast::Ident) -> Option<QueueExpr> {
+        expr::unknown_function(self, name)
+    }
+
     /// Warns of a comparison of a codepoint with an impossible value.
     fn warn_of_comparison(&mut self, op: CompareOp, left: Side<'_, QueueExpr>, right: Side<'_, QueueExpr>) {
         // The value of a parameter is the user's choice, so the queue must compare it.
@@ -272,7 +295,7 @@ impl Checker<'_, '_> {
     }
 
     /// Reports an expression that queues do not have.
-    fn not_a_queue_expr<R>(&mut self, span: Span) -> Option<R> {
+    pub(super) fn not_a_queue_expr<R>(&mut self, span: Span) -> Option<R> {
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "this expression is not allowed in a queue")
             .at(span, "neither a number nor a BOOL")
             .with_note(
@@ -372,220 +395,6 @@ impl Checker<'_, '_> {
         }
     }
 
-    // ---- functions ---------------------------------------------------------------------------------------------
-
-    /// Checks a function call.
-    fn function_call(
-        &mut self,
-        name: &str,
-        args: &[ast::Expr],
-        span: Span,
-        want: Option<T>,
-    ) -> Option<QueueExpr> {
-        let n_args = match name {
-            "flow" | "now" | "rand" => 0..=0,
-            "hash" => 1..=2,
-            "least" | "greatest" => 2..=16,
-            "send_time" => 2..=3,
-            "send_rest" => 3..=3,
-            "rsqrt_step" | "scale" | "bit_and" | "bit_or" | "shift_left" | "shift_right"
-            | "coalesce_zero" => 2..=2,
-            _ => 1..=1,
-        };
-        let Some((_, form)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
-            let diagnostic =
-                Diagnostic::error(code::UNKNOWN_NAME, format!("unknown queue function `{name}`"));
-            let names: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
-            let diagnostic =
-                diagnostic.at(span, "unknown").with_note(format!("there are: {}", names.join(", ")));
-            self.cx.report(diagnostic);
-            return None;
-        };
-        if !n_args.contains(&args.len()) {
-            let message = format!("`{name}` takes {} to {} arguments", n_args.start(), n_args.end());
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message);
-            self.cx.report(diagnostic.at(span, format!("there are {}", args.len())).with_help(*form));
-            return None;
-        }
-        let int = |n: i64| literal(Literal::Int(n), T::Number, span);
-        Some(match name {
-            "flow" => {
-                self.record_field("flow");
-                if !self.sees_packet() {
-                    return self.not_a_queue_expr(span);
-                }
-                operand(Operand::Field("flow".to_owned()), T::Number, span)
-            }
-            "partitions" => {
-                let Ast::Path(path) = &args[0].kind else { return self.not_counted(args[0].span) };
-                let (by, ..) = self.resolve(path)?;
-                let by = match by {
-                    ResolvedName::Operand(by) if is_counted(&by) => by,
-                    _ => return self.not_counted(path.span),
-                };
-                self.needs_partition(span)?;
-                let name = path.to_dotted().to_ascii_lowercase();
-                if !self.counted.contains(&name) {
-                    self.counted.push(name);
-                }
-                operand(Operand::Partitions(Box::new(by)), T::Number, span)
-            }
-            "present" => {
-                let Ast::Path(path) = &args[0].kind else { return self.not_a_queue_expr(args[0].span) };
-                match self.header(path, true) {
-                    Some(found) => truth(found?.0, span),
-                    None => {
-                        let message = format!("unknown header `{}`", path.to_dotted());
-                        self.report(code::UNKNOWN_NAME, &message, path.span, "unknown", IMPORT_PROTOCOL);
-                        return None;
-                    }
-                }
-            }
-            "now" => operand(Operand::Now, T::Timestamp, span),
-            "rand" => {
-                let nth = self.n_rand;
-                self.n_rand += 1;
-                QueueExpr { kind: Kind::Rand(nth), ty: T::Float, span }
-            }
-            "hash" => {
-                let first = unary(U::Hash, self.whole_number(&args[0])?, T::Number);
-                match args.get(1) {
-                    None => first,
-                    Some(second) => binary(B::HashMix, first, self.whole_number(second)?, T::Number),
-                }
-            }
-            "least" | "greatest" => {
-                let op = if name == "least" { B::Least } else { B::Greatest };
-                let mut all = None;
-                for arg in args {
-                    let bare = matches!(arg.kind, Ast::Int(_)) && all.is_none();
-                    let next = match &all {
-                        // A literal in front takes the unit of the second operand.
-                        None if bare => {
-                            let ty = self.expr(&args[1], want)?.ty;
-                            self.expr(arg, Some(ty))?
-                        }
-                        None => self.expr(arg, want)?,
-                        Some(QueueExpr { ty, .. }) => self.typed(arg, *ty)?,
-                    };
-                    if next.ty == T::Bool {
-                        return self.mismatch(arg.span, T::Number, T::Bool);
-                    }
-                    let ty = next.ty;
-                    all = Some(match all {
-                        None => next,
-                        Some(before) => binary(op, before, next, ty),
-                    });
-                }
-                all?
-            }
-            "abs" => {
-                let a = self.expr(&args[0], want)?;
-                let ty = a.ty;
-                if ty == T::Bool {
-                    return self.mismatch(span, T::Number, ty);
-                }
-                unary(U::Abs, a, ty)
-            }
-            "log2" => unary(U::Log2, self.whole_number(&args[0])?, T::Number),
-            "sqrt" => unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float),
-            "rsqrt" => {
-                let root = unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float);
-                binary(B::Div, literal(Literal::Float(1.0), T::Float, span), root, T::Float)
-            }
-            "rsqrt_step" => {
-                // Linux, include/net/codel_impl.h: a step in Q0.32 of which 16 bits are kept.
-                let (r, n) = (self.typed(&args[0], T::Number)?, self.typed(&args[1], T::Number)?);
-                let shift = |op, a, n| binary(op, a, int(n), T::Number);
-                let inverse = shift(B::ShiftLeft, r, 16);
-                let square =
-                    shift(B::ShiftRight, binary(B::Mul, inverse.clone(), inverse.clone(), T::Number), 32);
-                let three = int(3 << 32);
-                let value = binary(B::Sub, three, binary(B::Mul, n, square, T::Number), T::Number);
-                let value = binary(B::Mul, shift(B::ShiftRight, value, 2), inverse, T::Number);
-                shift(B::ShiftRight, shift(B::ShiftRight, value, 31), 16)
-            }
-            "scale" => {
-                let by = self.typed(&args[0], T::Interval)?;
-                let r = self.typed(&args[1], T::Number)?;
-                binary(B::ShiftRight, binary(B::Mul, by, r, T::Interval), int(16), T::Interval)
-            }
-            "floor" => unary(U::Floor, self.typed(&args[0], T::Float)?, T::Float),
-            "ceil" => unary(U::Ceil, self.typed(&args[0], T::Float)?, T::Float),
-            "round" => unary(U::Round, self.typed(&args[0], T::Float)?, T::Float),
-            "float" => {
-                let a = self.expr(&args[0], None)?;
-                match a.ty {
-                    T::Float => a,
-                    T::Bool => return self.mismatch(span, T::Number, T::Bool),
-                    _ => unary(U::ToFloat, a, T::Float),
-                }
-            }
-            "number" | "interval" | "timestamp" | "size" => {
-                let ty = match name {
-                    "number" => T::Number,
-                    "interval" => T::Interval,
-                    "timestamp" => T::Timestamp,
-                    _ => T::Size,
-                };
-                let a = self.expr(&args[0], None)?;
-                match a.ty {
-                    T::Bool => return self.mismatch(span, T::Number, T::Bool),
-                    T::Float => unary(U::ToWhole, a, ty),
-                    // The representation is the same; only the unit differs.
-                    _ => QueueExpr { ty, ..a },
-                }
-            }
-            "seconds" => {
-                let ns = unary(U::ToFloat, self.typed(&args[0], T::Interval)?, T::Float);
-                binary(B::Div, ns, literal(Literal::Float(1e9), T::Float, span), T::Float)
-            }
-            "send_time" | "send_rest" => {
-                let (bytes, rate) = (self.typed(&args[0], T::Size)?, self.typed(&args[1], T::Number)?);
-                let mut bit_ns = binary(B::Mul, bytes, int(8_000_000_000), T::Number);
-                if let Some(rest) = args.get(2) {
-                    bit_ns = binary(B::Add, bit_ns, self.typed(rest, T::Number)?, T::Number);
-                }
-                match name {
-                    "send_time" => binary(B::Div, bit_ns, rate, T::Interval),
-                    _ => binary(B::Rem, bit_ns, rate, T::Number),
-                }
-            }
-            "bit_and" => {
-                binary(B::BitAnd, self.whole_number(&args[0])?, self.whole_number(&args[1])?, T::Number)
-            }
-            "bit_or" => {
-                binary(B::BitOr, self.whole_number(&args[0])?, self.whole_number(&args[1])?, T::Number)
-            }
-            "shift_left" | "shift_right" => {
-                let op = if name == "shift_left" { B::ShiftLeft } else { B::ShiftRight };
-                let a = self.expr(&args[0], None)?;
-                let ty = a.ty;
-                if !ty.is_whole() {
-                    return self.mismatch(span, T::Number, ty);
-                }
-                binary(op, a, self.typed(&args[1], T::Number)?, ty)
-            }
-            _ => {
-                let (a, b) = self.pair((&args[0], &args[1]), want)?;
-                if a.ty != b.ty || a.ty == T::Bool || a.ty == T::Float {
-                    return self.mismatch(span, a.ty, b.ty);
-                }
-                let ty = a.ty;
-                let is_zero = binary(B::Eq, a.clone(), literal(Literal::Int(0), ty, span), T::Bool);
-                QueueExpr { kind: Kind::Case(vec![(is_zero, b)], Box::new(a)), ty, span }
-            }
-        })
-    }
-
-    /// Reports an argument of `partitions` by which partitions are not counted.
-    fn not_counted<R>(&mut self, span: Span) -> Option<R> {
-        let message = "partitions are counted by a packet field";
-        let help = "write `partitions(p.src)`; `p.dst`, `p.class` and header fields are allowed too";
-        self.report(code::QUEUE_NOT_SEEN, message, span, "field missing", help);
-        None
-    }
-
     /// A whole number of whatever unit.
     fn whole_number(&mut self, ast: &ast::Expr) -> Option<QueueExpr> {
         let found = self.expr(ast, None)?;
@@ -622,7 +431,7 @@ pub(super) fn truth(of: Operand, span: Span) -> QueueExpr {
     binary(B::Ne, operand(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
 }
 
-fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
+pub(super) fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
     let span = a.span;
     QueueExpr { kind: Kind::Unary(op, Box::new(a)), ty, span }
 }
@@ -668,15 +477,6 @@ fn is_plain_number(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Int(_) | Ast::Float(_) => true,
         Ast::Unary { op: UnaryOp::Neg, operand } => is_plain_number(operand),
-        _ => false,
-    }
-}
-
-/// Whether partitions can be counted by a packet field.
-fn is_counted(place: &Operand) -> bool {
-    match place {
-        Operand::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
-        Operand::Header(_) => true,
         _ => false,
     }
 }

@@ -1,10 +1,14 @@
 //! Checks expressions over a header: the names available in each clause, and the ranges of values.
 
+use weft_core::Type;
 use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_max};
 
 use super::header::Header;
 use crate::ast::{self, ExprKind as Ast, Ident, Path};
-use crate::check::expr::{Call, Environment, Literal, Node, Side, can_compare, mirrored};
+use crate::check::expr::{
+    self, Call, Environment, Literal, Node, Side, bad_arguments, can_compare, mirrored,
+};
+use crate::check::functions::{Class, Signature, WireFunction};
 use crate::check::scope::with_nearest;
 use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
@@ -56,7 +60,7 @@ impl ExprContext {
 
 /// An expression with its properties.
 #[derive(Clone, Debug)]
-pub(super) struct Typed {
+pub(in crate::check) struct Typed {
     pub(super) expr: Expr,
     /// It is a truth, 0 or 1.
     pub(super) is_truth: bool,
@@ -112,7 +116,7 @@ fn n_parts(ast: &ast::Expr) -> usize {
     }
 }
 
-struct ExprReader<'r, 'c, 'a> {
+pub(in crate::check) struct ExprReader<'r, 'c, 'a> {
     cx: &'r mut Cx<'c>,
     header: &'r Header<'a>,
     at: ExprContext,
@@ -120,7 +124,7 @@ struct ExprReader<'r, 'c, 'a> {
 
 /// What an expression is used as. Truths are numbers, too.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(in crate::check) enum Kind {
     Number,
     Truth,
 }
@@ -128,6 +132,7 @@ pub(super) enum Kind {
 impl Environment for ExprReader<'_, '_, '_> {
     type Ty = Kind;
     type Value = Typed;
+    type Function = WireFunction;
 
     const BOOL: Kind = Kind::Truth;
 
@@ -152,10 +157,10 @@ impl Environment for ExprReader<'_, '_, '_> {
     }
 
     fn call(&mut self, call: Call<'_>, _want: Option<Kind>) -> Option<Typed> {
-        match call.star {
-            Some(_) => self.unfit(call.span),
-            None => self.function_call(call.function, call.args, call.span),
+        if call.star.is_some() {
+            return self.unfit(call.span);
         }
+        expr::call(self, call, None)
     }
 
     fn other(&mut self, ast: &ast::Expr, _want: Option<Kind>) -> Option<Typed> {
@@ -238,6 +243,41 @@ impl Environment for ExprReader<'_, '_, '_> {
 
     fn literal_type(_op: ArithOp, _known: Kind, _literal: &ast::Expr) -> Option<Kind> {
         None
+    }
+
+    fn has(signature: &Signature) -> Option<WireFunction> {
+        signature.wire
+    }
+
+    fn type_of(_ty: Type) -> Kind {
+        Kind::Number
+    }
+
+    fn is(_ty: Kind, class: Class) -> bool {
+        class != Class::Text
+    }
+
+    fn article(_ty: Kind) -> String {
+        "a number".to_owned()
+    }
+
+    fn convert(&mut self, _value: Typed, _to: Type, span: Span) -> Option<Typed> {
+        self.unfit(span)
+    }
+
+    fn function(
+        &mut self,
+        function: WireFunction,
+        signature: &Signature,
+        call: Call<'_>,
+        _args: Vec<Typed>,
+        _ty: Option<Kind>,
+    ) -> Option<Typed> {
+        function(self, call, signature)
+    }
+
+    fn unknown_function(&mut self, name: &Ident) -> Option<Typed> {
+        expr::unknown_function(self, name)
     }
 
     fn warn_of_comparison(&mut self, op: CompareOp, left: Side<'_, Typed>, right: Side<'_, Typed>) {
@@ -391,41 +431,26 @@ impl ExprReader<'_, '_, '_> {
 
     // ---- functions ---------------------------------------------------------------------------------------------
 
-    /// Checks a function call.
-    fn function_call(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<Typed> {
-        match function.name.to_ascii_lowercase().as_str() {
-            "peek" => self.peek(args, span),
-            "count" => self.count(args, span),
-            "present" => {
-                let id = self.field_name(function, args, span)?;
-                self.check_in_scope(id, span)?;
-                Some(truth(Expr::Present(id), span))
-            }
-            "bytes_after" => {
-                let id = self.field_name(function, args, span)?;
-                if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
-                    return self.not_here("bytes_after", span, "it is available in CHECK and COMPUTED");
-                }
-                self.check_in_scope(id, span)?;
-                Some(number_of(Expr::BytesAfter(id), (0, LAYER_BYTES_MAX), span))
-            }
-            "checksum" | "checksum_or_zero" | "crc32c" => self.checksum(function, span),
-            "hash" => self.flow(args, span),
-            _ => {
-                const FUNCTIONS: [&str; 7] =
-                    ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "hash", "present"];
-                let message = format!("unknown wire format function `{}`", function.name);
-                let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message)
-                    .at(function.span, "unknown")
-                    .with_note(format!("there are: {}, peek", FUNCTIONS.join(", ")));
-                self.cx.report(with_nearest(diagnostic, function, FUNCTIONS));
-                None
-            }
+    /// Checks `present(field)`.
+    pub(in crate::check) fn present(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let id = self.field_name(call, signature)?;
+        self.check_in_scope(id, call.span)?;
+        Some(truth(Expr::Present(id), call.span))
+    }
+
+    /// Checks `bytes_after(field)`: the bytes from the end of a field to the end of the layer.
+    pub(in crate::check) fn bytes_after(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let id = self.field_name(call, signature)?;
+        if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
+            return self.not_here("bytes_after", call.span, "it is available in CHECK and COMPUTED");
         }
+        self.check_in_scope(id, call.span)?;
+        Some(number_of(Expr::BytesAfter(id), (0, LAYER_BYTES_MAX), call.span))
     }
 
     /// Checks `peek bit(n)`: the first bits after the header.
-    fn peek(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+    pub(in crate::check) fn peek(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let Call { args, span, .. } = call;
         if self.at.purpose != Purpose::Next {
             return self.not_here(
                 "peek",
@@ -434,17 +459,18 @@ impl ExprReader<'_, '_, '_> {
             );
         }
         let [ast::Expr { kind: Ast::Int(n @ 1..=64), .. }] = args else {
-            return self.bad_arguments(span, "peek bit(4)");
+            return bad_arguments(self, signature, call, "not valid");
         };
         Some(number_of(Expr::Peek(*n as u8), (0, bits_max(*n as u8)), span))
     }
 
     /// Checks `hash(inner.flow)`: available when the header is pushed onto a packet.
-    fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+    pub(in crate::check) fn flow(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let Call { args, span, .. } = call;
         let is_flow = |path: &Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
         match args {
             [ast::Expr { kind: Ast::Path(path), .. }] if is_flow(path) => {}
-            _ => return self.bad_arguments(span, "hash(inner.flow)"),
+            _ => return bad_arguments(self, signature, call, "not valid"),
         }
         if self.at.purpose != Purpose::Encap {
             return self.not_here(
@@ -457,12 +483,13 @@ impl ExprReader<'_, '_, '_> {
     }
 
     /// Checks `count(repeat)`: the number of iterations.
-    fn count(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+    pub(in crate::check) fn count(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let Call { args, span, .. } = call;
         let name = match args {
             [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
             _ => None,
         };
-        let Some(name) = name else { return self.bad_arguments(span, "count(options)") };
+        let Some(name) = name else { return bad_arguments(self, signature, call, "not valid") };
         let Some(repeat) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) else {
             let names = self.header.repeats.iter().map(|repeat| repeat.name.as_str());
             let message = format!("unknown REPEAT `{}`", name.name);
@@ -480,13 +507,13 @@ impl ExprReader<'_, '_, '_> {
     }
 
     /// Returns the field that is the only argument of a function.
-    fn field_name(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<FieldId> {
-        let name = match args {
+    fn field_name(&mut self, call: Call<'_>, signature: &Signature) -> Option<FieldId> {
+        let name = match call.args {
             [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
             _ => None,
         };
         let Some(name) = name else {
-            return self.bad_arguments(span, &format!("{}(field)", function.name));
+            return bad_arguments(self, signature, call, "not valid");
         };
         match self.header.protocol.field(&name.name) {
             Some(id) => Some(id),
@@ -494,17 +521,9 @@ impl ExprReader<'_, '_, '_> {
         }
     }
 
-    /// Reports wrong arguments, and shows the syntax.
-    fn bad_arguments<T>(&mut self, span: Span, form: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "wrong arguments")
-            .at(span, "not valid")
-            .with_help(format!("syntax: `{form}`"));
-        self.cx.report(diagnostic);
-        None
-    }
-
     /// Uses only the text of the arguments: `checksum(pseudo, header, payload)`.
-    fn checksum(&mut self, function: &Ident, span: Span) -> Option<Typed> {
+    pub(in crate::check) fn checksum(&mut self, call: Call<'_>, _signature: &Signature) -> Option<Typed> {
+        let Call { function, span, .. } = call;
         const KNOWN: [(&str, Checksum); 5] = [
             ("checksum(header)", Checksum::Header),
             ("checksum(header,payload)", Checksum::Layer),

@@ -1,0 +1,115 @@
+//! Checks calls of the functions in the table.
+
+use super::{Call, Environment};
+use crate::ast;
+use crate::check::functions::{Class, FUNCTIONS, Shape, Signature};
+use crate::check::scope::with_nearest;
+use crate::diagnostic::Diagnostic;
+
+/// Checks a call of a function that the place has.
+pub(in crate::check) fn call<E: Environment>(
+    env: &mut E,
+    call: Call<'_>,
+    want: Option<E::Ty>,
+) -> Option<E::Value> {
+    let lower = call.function.name.to_ascii_lowercase();
+    let mut named = FUNCTIONS.iter().filter(|signature| signature.name() == lower);
+    let Some((signature, function)) = named.find_map(|signature| Some((signature, E::has(signature)?)))
+    else {
+        return env.unknown_function(call.function);
+    };
+    let n = call.args.len();
+    if !signature.shape.takes(n) {
+        let plural = if n == 1 { "" } else { "s" };
+        return bad_arguments(env, signature, call, &format!("{n} argument{plural} given"));
+    }
+    if let Shape::Convert(to) = signature.shape {
+        let value = env.expr(&call.args[0], None)?;
+        return env.convert(value, to, call.span);
+    }
+    let (args, ty) = arguments(env, signature, call, want)?;
+    env.function(function, signature, call, args, ty)
+}
+
+/// The arguments of a call by the shape of the function, and the type of the result.
+fn arguments<E: Environment>(
+    env: &mut E,
+    signature: &Signature,
+    call: Call<'_>,
+    want: Option<E::Ty>,
+) -> Option<(Vec<E::Value>, Option<E::Ty>)> {
+    let typed = |env: &mut E, (ast, ty): (&ast::Expr, &_)| env.typed(ast, E::type_of(*ty));
+    let (args, class, result): (Vec<Option<E::Value>>, _, _) = match signature.shape {
+        Shape::Fixed(params, result) | Shape::Trailing(params, result) => {
+            (call.args.iter().zip(params).map(|pair| typed(env, pair)).collect(), Class::Any, Some(result))
+        }
+        Shape::Same(class, ..) => {
+            let args: Vec<&ast::Expr> = call.args.iter().collect();
+            (env.unify(&args, want)?.into_iter().map(Some).collect(), class, None)
+        }
+        Shape::Each(class, _, _, result) => {
+            (call.args.iter().map(|arg| env.expr(arg, None)).collect(), class, Some(result))
+        }
+        Shape::First(class, params, result) => {
+            let mut args = vec![env.expr(&call.args[0], None)];
+            args.extend(call.args[1..].iter().zip(params).map(|pair| typed(env, pair)));
+            (args, class, result)
+        }
+        Shape::Convert(_) | Shape::Words(..) => return Some((Vec::new(), None)),
+    };
+    let args = args.into_iter().collect::<Option<Vec<E::Value>>>()?;
+    let n = if let Shape::Each(..) = signature.shape { args.len() } else { args.len().min(1) };
+    for arg in &args[..n] {
+        if class == Class::Ordered {
+            env.check_ordered(arg)?;
+        } else if !E::is(E::ty(arg), class) {
+            let label = format!("this is {}", E::article(E::ty(arg)));
+            let call = Call { span: E::span(arg), ..call };
+            return bad_arguments(env, signature, call, &label);
+        }
+    }
+    let first = args.first().map(E::ty);
+    Some((args, result.map(E::type_of).or(first)))
+}
+
+impl Shape {
+    /// Whether a function takes this number of arguments.
+    fn takes(self, n: usize) -> bool {
+        let (least, most) = match self {
+            Self::Fixed(params, _) => (params.len(), params.len()),
+            Self::Trailing(params, _) => (params.len() - 1, params.len()),
+            Self::Convert(_) => (1, 1),
+            Self::Same(_, least, most) | Self::Each(_, least, most, _) | Self::Words(least, most) => {
+                (least, most)
+            }
+            Self::First(_, params, _) => (params.len() + 1, params.len() + 1),
+        };
+        (least..=most).contains(&n)
+    }
+}
+
+/// Reports wrong arguments, and shows the signature.
+pub(in crate::check) fn bad_arguments<E: Environment, T>(
+    env: &mut E,
+    signature: &Signature,
+    call: Call<'_>,
+    label: &str,
+) -> Option<T> {
+    let message = format!("`{}` does not take these arguments", signature.name());
+    let diagnostic = Diagnostic::error(E::BAD_ARGUMENTS, message)
+        .at(call.span, label)
+        .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
+    env.report(diagnostic);
+    None
+}
+
+/// Reports an unknown function, with the known ones.
+pub(in crate::check) fn unknown_function<E: Environment, T>(env: &mut E, name: &ast::Ident) -> Option<T> {
+    let known = FUNCTIONS.iter().filter(|signature| E::has(signature).is_some());
+    let known: Vec<&str> = known.map(Signature::name).collect();
+    let diagnostic = Diagnostic::error(E::UNKNOWN_FUNCTION, format!("there is no function `{}`", name.name))
+        .at(name.span, "unknown")
+        .with_note(format!("there are: {}", known.join(", ")));
+    env.report(with_nearest(diagnostic, name, known));
+    None
+}
