@@ -80,7 +80,7 @@ pub(super) enum QueueFunction {
     /// An expression of the arguments.
     Build(fn(&[QueueExpr], Span) -> QueueExpr),
     /// An expression that depends on the queue or on words.
-    Read(fn(&mut Checker<'_, '_>, Call<'_>, &Signature) -> Option<QueueExpr>),
+    Read(fn(&mut Checker<'_, '_>, Call<'_>) -> Option<QueueExpr>),
 }
 
 /// What a call becomes in a header of a protocol.

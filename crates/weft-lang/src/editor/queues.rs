@@ -63,7 +63,7 @@ mod tests {
             .collect();
         assert_eq!(documented.len(), PACKET_FIELDS.len() + 1);
         for (name, ty, can_be_set) in PACKET_FIELDS {
-            assert!(documented.contains(&(name, ty.name())), "{name}");
+            assert!(documented.contains(&(name, ty.to_string().as_str())), "{name}");
             let (.., doc) = PREDEFINED_NAMES
                 .iter()
                 .find(|(of, known, ..)| *of == "p" && *known == name)

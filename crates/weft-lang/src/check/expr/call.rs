@@ -1,10 +1,11 @@
 //! Checks calls of the functions in the table.
 
-use super::{Call, Environment};
+use super::{Call, Environment, article};
 use crate::ast;
 use crate::check::functions::{Class, FUNCTIONS, Shape, Signature};
 use crate::check::scope::with_nearest;
 use crate::diagnostic::Diagnostic;
+use weft_core::Type;
 
 /// Checks a call of a function that the place has.
 pub(in crate::check) fn call<E: Environment>(
@@ -13,9 +14,8 @@ pub(in crate::check) fn call<E: Environment>(
     want: Option<E::Ty>,
 ) -> Option<E::Value> {
     let lower = call.function.name.to_ascii_lowercase();
-    let mut named = FUNCTIONS.iter().filter(|signature| signature.name() == lower);
-    let Some((signature, function)) = named.find_map(|signature| Some((signature, E::has(signature)?)))
-    else {
+    let mut known = FUNCTIONS.iter().filter(|signature| E::has(signature));
+    let Some(signature) = known.find(|signature| signature.name() == lower) else {
         return env.unknown_function(call.function);
     };
     let n = call.args.len();
@@ -23,12 +23,8 @@ pub(in crate::check) fn call<E: Environment>(
         let plural = if n == 1 { "" } else { "s" };
         return bad_arguments(env, signature, call, &format!("{n} argument{plural} given"));
     }
-    if let Shape::Convert(to) = signature.shape {
-        let value = env.expr(&call.args[0], None)?;
-        return env.convert(value, to, call.span);
-    }
     let (args, ty) = arguments(env, signature, call, want)?;
-    env.function(function, signature, call, args, ty)
+    env.function(signature, call, args, ty)
 }
 
 /// The arguments of a call by the shape of the function, and the type of the result.
@@ -37,8 +33,8 @@ fn arguments<E: Environment>(
     signature: &Signature,
     call: Call<'_>,
     want: Option<E::Ty>,
-) -> Option<(Vec<E::Value>, Option<E::Ty>)> {
-    let typed = |env: &mut E, (ast, ty): (&ast::Expr, &_)| env.typed(ast, E::type_of(*ty));
+) -> Option<(Vec<E::Value>, E::Ty)> {
+    let typed = |env: &mut E, (ast, ty): (&ast::Expr, &Type)| env.typed(ast, E::Ty::from(*ty));
     let (args, class, result): (Vec<Option<E::Value>>, _, _) = match signature.shape {
         Shape::Fixed(params, result) | Shape::Trailing(params, result) => {
             (call.args.iter().zip(params).map(|pair| typed(env, pair)).collect(), Class::Any, Some(result))
@@ -55,7 +51,8 @@ fn arguments<E: Environment>(
             args.extend(call.args[1..].iter().zip(params).map(|pair| typed(env, pair)));
             (args, class, result)
         }
-        Shape::Convert(_) | Shape::Words(..) => return Some((Vec::new(), None)),
+        Shape::Convert(to) => (vec![env.expr(&call.args[0], None)], Class::Any, Some(to)),
+        Shape::Words(..) => return Some((Vec::new(), Type::Bool.into())),
     };
     let args = args.into_iter().collect::<Option<Vec<E::Value>>>()?;
     let n = if let Shape::Each(..) = signature.shape { args.len() } else { args.len().min(1) };
@@ -63,13 +60,13 @@ fn arguments<E: Environment>(
         if class == Class::Ordered {
             env.check_ordered(arg)?;
         } else if !E::is(E::ty(arg), class) {
-            let label = format!("this is {}", E::article(E::ty(arg)));
+            let label = format!("this is {}", article(E::ty(arg)));
             let call = Call { span: E::span(arg), ..call };
             return bad_arguments(env, signature, call, &label);
         }
     }
-    let first = args.first().map(E::ty);
-    Some((args, result.map(E::type_of).or(first)))
+    let ty = result.map_or_else(|| E::ty(&args[0]), E::Ty::from);
+    Some((args, ty))
 }
 
 impl Shape {
@@ -96,7 +93,7 @@ pub(in crate::check) fn bad_arguments<E: Environment, T>(
     label: &str,
 ) -> Option<T> {
     let message = format!("`{}` does not take these arguments", signature.name());
-    let diagnostic = Diagnostic::error(E::BAD_ARGUMENTS, message)
+    let diagnostic = Diagnostic::error(E::CALL_CODES.0, message)
         .at(call.span, label)
         .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
     env.report(diagnostic);
@@ -104,10 +101,10 @@ pub(in crate::check) fn bad_arguments<E: Environment, T>(
 }
 
 /// Reports an unknown function, with the known ones.
-pub(in crate::check) fn unknown_function<E: Environment, T>(env: &mut E, name: &ast::Ident) -> Option<T> {
-    let known = FUNCTIONS.iter().filter(|signature| E::has(signature).is_some());
+pub(super) fn unknown_function<E: Environment, T>(env: &mut E, name: &ast::Ident) -> Option<T> {
+    let known = FUNCTIONS.iter().filter(|signature| E::has(signature));
     let known: Vec<&str> = known.map(Signature::name).collect();
-    let diagnostic = Diagnostic::error(E::UNKNOWN_FUNCTION, format!("there is no function `{}`", name.name))
+    let diagnostic = Diagnostic::error(E::CALL_CODES.1, format!("there is no function `{}`", name.name))
         .at(name.span, "unknown")
         .with_note(format!("there are: {}", known.join(", ")));
     env.report(with_nearest(diagnostic, name, known));

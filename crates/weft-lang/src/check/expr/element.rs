@@ -4,7 +4,7 @@ use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::native::NATIVES;
 use weft_core::{Status, Type, Value};
 
-use super::{Call, Environment, Literal, Node, Side, bad_arguments, in_pairs, mirrored};
+use super::{Call, Environment, Node, Side, article, bad_arguments, in_pairs, mirrored};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
 use crate::check::header;
@@ -21,22 +21,39 @@ const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = coun
 impl Environment for Scope<'_, '_> {
     type Ty = Type;
     type Value = Expr;
-    type Function = ElementFunction;
 
-    const BOOL: Type = Type::Bool;
-    const TEXT_ADAPTS: bool = true;
+    const HAS_TEXT: bool = true;
 
     fn report(&mut self, diagnostic: Diagnostic) {
         self.cx.report(diagnostic);
     }
 
-    fn literal(&mut self, literal: Literal<'_>, want: Option<Type>, span: Span) -> Option<Expr> {
-        match literal {
-            Literal::Int(n) => self.integer(n, want, span),
-            Literal::Float(x) => Some(constant(Value::Float(x), Type::F64, span)),
-            Literal::Text(text) => self.text_literal(text, want, span),
-            Literal::Bool(value) => Some(constant(Value::Bool(value), Type::Bool, span)),
-            Literal::Null => self.null(want, span),
+    fn unfit(&mut self, _span: Span) -> Option<Expr> {
+        unreachable!("elements have every expression")
+    }
+
+    fn integer(&mut self, n: i128, want: Option<Type>, span: Span) -> Option<Expr> {
+        match want {
+            Some(Type::F64) => return Some(constant(Value::Float(n as f64), Type::F64, span)),
+            Some(Type::Status) => {
+                if let Some(status) = u64::try_from(n).ok().and_then(Status::from_code) {
+                    return Some(constant(Value::Int(i64::from(status.code())), Type::Status, span));
+                }
+            }
+            Some(ty) => {
+                if let Some(value) = types::integer(n, ty) {
+                    return Some(constant(value, ty, span));
+                }
+            }
+            None => {}
+        }
+        let ty = if i64::try_from(n).is_ok() { Type::Int(64) } else { Type::Uint(64) };
+        match types::integer(n, ty) {
+            Some(value) => Some(constant(value, ty, span)),
+            None => {
+                self.report_at(span, code::BAD_LITERAL, format!("{n} does not fit I64"), "too small");
+                None
+            }
         }
     }
 
@@ -51,6 +68,10 @@ impl Environment for Scope<'_, '_> {
     fn other(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
+            Ast::Float(x) => Some(constant(Value::Float(*x), Type::F64, span)),
+            Ast::Str(text) => self.text_literal(text, want, span),
+            Ast::Bool(value) => Some(constant(Value::Bool(*value), Type::Bool, span)),
+            Ast::Null => self.null(want, span),
             Ast::Header(key) => self.header(key, false, span),
             Ast::Trailer(key) => self.header(key, true, span),
             Ast::Subselect(select) => self.subselect(select, want, span),
@@ -59,10 +80,10 @@ impl Environment for Scope<'_, '_> {
             Ast::List(look) => self.list_expr(look, span),
             Ast::Entry { map, key } => self.entry(map, key, span),
             Ast::Binary { op: BinaryOp::BitAnd, op_span, left, right } => {
-                self.common_bits(*op_span, (left, right), want, span)
+                self.common_bits(*op_span, [left, right], want, span)
             }
             // The walk knows the other operators.
-            Ast::Binary { left, right, .. } => self.joined_text((left, right), want, span),
+            Ast::Binary { left, right, .. } => self.joined_text([left, right], want, span),
             _ => self.predicate(ast),
         }
     }
@@ -96,10 +117,6 @@ impl Environment for Scope<'_, '_> {
 
     fn common(a: Type, b: Type) -> Option<Type> {
         types::common(a, b)
-    }
-
-    fn unordered(ty: Type) -> Option<String> {
-        (!types::is_ordered(ty)).then(|| ty.to_string())
     }
 
     fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
@@ -172,7 +189,7 @@ impl Environment for Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    fn warn_of_comparison(&mut self, op: CompareOp, left: Side<'_, Expr>, right: Side<'_, Expr>) {
+    fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, Expr>; 2]) {
         for (op, (ast, value), (_, other)) in [(op, left, right), (mirrored(op), right, left)] {
             self.warn_of_number(op, (ast, other));
             self.warn_of_difference(op, value, other);
@@ -195,12 +212,8 @@ impl Environment for Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    fn has(signature: &Signature) -> Option<ElementFunction> {
-        signature.element
-    }
-
-    fn type_of(ty: Type) -> Type {
-        ty
+    fn has(signature: &Signature) -> bool {
+        signature.element.is_some()
     }
 
     fn is(ty: Type, class: Class) -> bool {
@@ -213,24 +226,19 @@ impl Environment for Scope<'_, '_> {
         }
     }
 
-    fn article(ty: Type) -> String {
-        article(ty)
-    }
-
-    fn convert(&mut self, value: Expr, to: Type, span: Span) -> Option<Expr> {
-        self.cast(value, to, span)
-    }
-
     fn function(
         &mut self,
-        called: ElementFunction,
         signature: &Signature,
         call: Call<'_>,
         mut args: Vec<Expr>,
-        ty: Option<Type>,
+        ty: Type,
     ) -> Option<Expr> {
-        let (span, ty) = (call.span, ty?);
-        let ElementFunction::Call(called) = called else { return self.concat(args, span) };
+        let span = call.span;
+        let called = match signature.element? {
+            ElementFunction::Call(called) => called,
+            ElementFunction::Concat => return self.concat(args, span),
+            ElementFunction::Cast => return self.cast(args.remove(0), ty, span),
+        };
         let called = match called {
             Function::Rand(_) => Function::Rand(self.next_call_site()),
             Function::Counted => {
@@ -289,58 +297,24 @@ impl Environment for Scope<'_, '_> {
         None
     }
 
-    /// Checks a comparison. It is never true with NULL.
-    fn comparison(
-        &mut self,
-        op: CompareOp,
-        op_span: Span,
-        (left, right): (&ast::Expr, &ast::Expr),
-        span: Span,
-    ) -> Option<Expr> {
-        if matches!(left.kind, Ast::Null) || matches!(right.kind, Ast::Null) {
-            let not = if op == CompareOp::Ne { "NOT " } else { "" };
-            let diagnostic = Diagnostic::error(code::NEVER_TRUE, "a comparison with NULL is never true")
-                .at(span, "always unknown")
-                .with_help(format!("write `IS {not}NULL`"));
-            self.cx.report(diagnostic);
-            return None;
-        }
-        super::compare(self, op, op_span, (left, right), span)
-    }
-
-    /// Checks `a IN (b, c)`. An address may be in a list of networks.
-    fn in_list(
-        &mut self,
-        operand: &ast::Expr,
-        list: &[ast::Expr],
-        negated: bool,
-        span: Span,
-    ) -> Option<Expr> {
-        if !self.are_networks(operand, list) {
-            return super::in_values(self, operand, list, negated, span);
-        }
-        let inside = list.iter().map(|net| {
+    fn in_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
+        let inside = self.are_networks(operand, list).then_some(list)?.iter().map(|net| {
             let args = vec![self.typed(operand, Type::IpAddr)?, self.typed(net, Type::Cidr)?];
             Some(function(Function::InPrefix, args, Type::Bool, false, span))
         });
-        let inside = inside.collect::<Option<Vec<Expr>>>()?;
+        let inside = inside.collect::<Option<Vec<Expr>>>();
         let or = |left: Expr, right: Expr| {
             let span = left.span;
             compound(ExprKind::Or(left.into(), right.into()), Type::Bool, span)
         };
-        self.negated_if(negated, in_pairs(inside, or)?)
+        Some(inside.and_then(|inside| in_pairs(inside, or)))
     }
 }
 
 impl Scope<'_, '_> {
     /// Checks `a || b`.
-    fn joined_text(
-        &mut self,
-        (left, right): (&ast::Expr, &ast::Expr),
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let parts = self.unify(&[left, right], want)?;
+    fn joined_text(&mut self, both: [&ast::Expr; 2], want: Option<Type>, span: Span) -> Option<Expr> {
+        let parts = self.unify(&both, want)?;
         self.concat(parts, span)
     }
 
@@ -354,7 +328,7 @@ impl Scope<'_, '_> {
                 self.negated_if(*negated, Expr { nullable: false, ..is_null })
             }
             Ast::IsDistinct { left, right, negated } => {
-                let (left, right) = self.pair((left, right), None)?;
+                let [left, right] = self.pair([left, right], None)?;
                 let same = compound(ExprKind::SameAs(left.into(), right.into()), Type::Bool, span);
                 self.negated_if(!negated, Expr { nullable: false, ..same })
             }
@@ -489,32 +463,6 @@ impl Scope<'_, '_> {
 
     // ---- literals ----------------------------------------------------------------------------------------------
 
-    /// Types an integer literal: the wanted type if the value fits, otherwise the default type.
-    fn integer(&mut self, n: i128, want: Option<Type>, span: Span) -> Option<Expr> {
-        match want {
-            Some(Type::F64) => return Some(constant(Value::Float(n as f64), Type::F64, span)),
-            Some(Type::Status) => {
-                if let Some(status) = u64::try_from(n).ok().and_then(Status::from_code) {
-                    return Some(constant(Value::Int(i64::from(status.code())), Type::Status, span));
-                }
-            }
-            Some(ty) => {
-                if let Some(value) = types::integer(n, ty) {
-                    return Some(constant(value, ty, span));
-                }
-            }
-            None => {}
-        }
-        let ty = if i64::try_from(n).is_ok() { Type::Int(64) } else { Type::Uint(64) };
-        match types::integer(n, ty) {
-            Some(value) => Some(constant(value, ty, span)),
-            None => {
-                self.report_at(span, code::BAD_LITERAL, format!("{n} does not fit I64"), "too small");
-                None
-            }
-        }
-    }
-
     /// Types a text literal: reads it as the wanted type, such as an INTERVAL or an address.
     fn text_literal(&mut self, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
         let ty = types::without_length(want.unwrap_or(Type::Text(None)));
@@ -628,12 +576,12 @@ impl Scope<'_, '_> {
     fn common_bits(
         &mut self,
         op_span: Span,
-        sides: (&ast::Expr, &ast::Expr),
+        sides: [&ast::Expr; 2],
         want: Option<Type>,
         span: Span,
     ) -> Option<Expr> {
         let want = want.filter(|ty| types::is_integer(*ty));
-        let (left, right) = self.pair(sides, want)?;
+        let [left, right] = self.pair(sides, want)?;
         let ty = left.ty;
         if !types::is_integer(ty) {
             let message = format!("`&` does not take {} and {}", article(ty), article(right.ty));
@@ -928,15 +876,4 @@ fn can_cast(from: Type, to: Type) -> bool {
         (Type::Bool | Type::Status | Type::Endpoint, to) => is_text(to),
         (from, to) => types::is_number(from) && is_text(to),
     }
-}
-
-/// Formats a type with its article, for messages.
-pub(in crate::check) fn article(ty: Type) -> String {
-    let text = ty.to_string();
-    let article = match ty {
-        Type::Text(_) | Type::Bytes(_) => return text,
-        Type::Int(_) | Type::F64 | Type::Interval | Type::IpAddr | Type::Endpoint => "an",
-        _ => "a",
-    };
-    format!("{article} {text}")
 }

@@ -3,7 +3,7 @@
 use super::Checker;
 use super::range::Range;
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
-use crate::check::expr::{self, Call, Environment, Literal as Written, Node, Side, in_pairs};
+use crate::check::expr::{Call, Environment, Node, Side, article, in_pairs};
 use crate::check::functions::{Class, QueueFunction, Signature};
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{
@@ -12,31 +12,27 @@ use crate::hir::{
 };
 use crate::source::Span;
 use crate::types;
-use weft_core::Type;
 
 impl Environment for Checker<'_, '_> {
     type Ty = T;
     type Value = QueueExpr;
-    type Function = QueueFunction;
 
-    const BOOL: T = T::Bool;
-    const BAD_ARGUMENTS: Code = code::TYPE_MISMATCH;
-    const UNKNOWN_FUNCTION: Code = code::UNKNOWN_NAME;
+    const CALL_CODES: (Code, Code) = (code::TYPE_MISMATCH, code::UNKNOWN_NAME);
 
     fn report(&mut self, diagnostic: Diagnostic) {
         self.cx.report(diagnostic);
     }
 
-    fn literal(&mut self, value: Written<'_>, want: Option<T>, span: Span) -> Option<QueueExpr> {
-        let (value, ty) = match (value, want) {
-            (Written::Int(n), Some(T::Float)) => (Literal::Float(n as f64), T::Float),
-            (Written::Int(0), Some(ty @ (T::Interval | T::Timestamp))) => (Literal::Int(0), ty),
-            (Written::Int(n), Some(T::Size)) => (Literal::Int(self.fits(n, span)?), T::Size),
-            (Written::Int(n), _) => (Literal::Int(self.fits(n, span)?), T::Number),
-            (Written::Float(x), _) => (Literal::Float(x), T::Float),
-            (Written::Bool(b), _) => (Literal::Bool(b), T::Bool),
-            (Written::Text(text), _) => self.quantity(text, span)?,
-            (Written::Null, _) => return self.not_a_queue_expr(span),
+    fn unfit(&mut self, span: Span) -> Option<QueueExpr> {
+        self.not_a_queue_expr(span)
+    }
+
+    fn integer(&mut self, n: i128, want: Option<T>, span: Span) -> Option<QueueExpr> {
+        let (value, ty) = match want {
+            Some(T::Float) => (Literal::Float(n as f64), T::Float),
+            Some(ty @ (T::Interval | T::Timestamp)) if n == 0 => (Literal::Int(0), ty),
+            Some(T::Size) => (Literal::Int(self.fits(n, span)?), T::Size),
+            _ => (Literal::Int(self.fits(n, span)?), T::Number),
         };
         Some(literal(value, ty, span))
     }
@@ -45,15 +41,11 @@ impl Environment for Checker<'_, '_> {
         self.named(path).map(|found| QueueExpr { span, ..found })
     }
 
-    fn call(&mut self, call: Call<'_>, want: Option<T>) -> Option<QueueExpr> {
-        if call.star.is_some() {
-            return self.not_a_queue_expr(call.span);
-        }
-        expr::call(self, call, want).map(|found| QueueExpr { span: call.span, ..found })
-    }
-
     fn other(&mut self, ast: &ast::Expr, _want: Option<T>) -> Option<QueueExpr> {
         match &ast.kind {
+            Ast::Float(x) => Some(literal(Literal::Float(*x), T::Float, ast.span)),
+            Ast::Bool(b) => Some(literal(Literal::Bool(*b), T::Bool, ast.span)),
+            Ast::Str(text) => self.quantity(text, ast.span),
             Ast::Binary { op: BinaryOp::BitAnd, left, right, .. } => {
                 let (left, right) = (self.whole_number(left)?, self.whole_number(right)?);
                 Some(binary(B::BitAnd, left, right, T::Number))
@@ -84,8 +76,8 @@ impl Environment for Checker<'_, '_> {
             Node::Compare(op, left, right) => compared(op, left, right),
             Node::Arith(op, _, left, right) => self.arith(op, left, right)?,
             Node::In(operand, list) => {
-                let any = list.into_iter().map(|item| compared(CompareOp::Eq, operand.clone(), item));
-                any.reduce(|any, one| binary(B::Or, any, one, T::Bool))?
+                let equal = list.into_iter().map(|item| compared(CompareOp::Eq, operand.clone(), item));
+                in_pairs(equal.collect(), |a, b| binary(B::Or, a, b, T::Bool))?
             }
             Node::Between(operand, low, high) => {
                 let low = compared(CompareOp::Le, low, operand.clone());
@@ -131,10 +123,6 @@ impl Environment for Checker<'_, '_> {
         self.type_mismatch::<()>(second.span, first.ty, second.ty);
     }
 
-    fn unordered(ty: T) -> Option<String> {
-        (ty == T::Bool).then(|| ty.name().to_owned())
-    }
-
     fn literal_type(op: ArithOp, known: T, _literal: &ast::Expr) -> Option<T> {
         match op {
             ArithOp::Add | ArithOp::Sub => Some(known),
@@ -148,19 +136,8 @@ impl Environment for Checker<'_, '_> {
         want.filter(|ty| matches!(op, ArithOp::Add | ArithOp::Sub) && *ty != T::Timestamp)
     }
 
-    fn has(signature: &Signature) -> Option<QueueFunction> {
-        signature.queue
-    }
-
-    fn type_of(ty: Type) -> T {
-        match ty {
-            Type::Bool => T::Bool,
-            Type::F64 => T::Float,
-            Type::Size => T::Size,
-            Type::Interval => T::Interval,
-            Type::Timestamp => T::Timestamp,
-            _ => T::Number,
-        }
+    fn has(signature: &Signature) -> bool {
+        signature.queue.is_some()
     }
 
     fn is(ty: T, class: Class) -> bool {
@@ -172,45 +149,36 @@ impl Environment for Checker<'_, '_> {
         }
     }
 
-    fn article(ty: T) -> String {
-        a_type(ty)
-    }
-
-    fn convert(&mut self, value: QueueExpr, to: Type, span: Span) -> Option<QueueExpr> {
-        match (value.ty, Self::type_of(to)) {
-            (T::Bool, _) => self.mismatch(span, T::Number, T::Bool),
-            (T::Float, T::Float) => Some(value),
-            (_, T::Float) => Some(unary(U::ToFloat, value, T::Float)),
-            (T::Float, to) => Some(unary(U::ToWhole, value, to)),
-            // The representation is the same; only the unit differs.
-            (_, to) => Some(QueueExpr { ty: to, ..value }),
-        }
-    }
-
     fn function(
         &mut self,
-        function: QueueFunction,
         signature: &Signature,
         call: Call<'_>,
         mut args: Vec<QueueExpr>,
-        ty: Option<T>,
+        ty: T,
     ) -> Option<QueueExpr> {
-        let ty = ty.unwrap_or(T::Number);
-        match function {
-            QueueFunction::Unary(op) => args.pop().map(|arg| unary(op, arg, ty)),
-            QueueFunction::Binary(op) => in_pairs(args, |a, b| binary(op, a, b, ty)),
-            QueueFunction::Build(build) => Some(build(&args, call.span)),
-            QueueFunction::Read(read) => read(self, call, signature),
-            QueueFunction::Cast => unreachable!("the call is a conversion"),
-        }
-    }
-
-    fn unknown_function(&mut self, name: &ast::Ident) -> Option<QueueExpr> {
-        expr::unknown_function(self, name)
+        let built = match signature.queue? {
+            QueueFunction::Unary(op) => unary(op, args.remove(0), ty),
+            QueueFunction::Binary(op) => in_pairs(args, |a, b| binary(op, a, b, ty))?,
+            QueueFunction::Build(build) => build(&args, call.span),
+            QueueFunction::Read(read) => read(self, call)?,
+            QueueFunction::Cast => {
+                let value = args.remove(0);
+                match (value.ty, ty) {
+                    (T::Bool, _) => return self.mismatch(call.span, T::Number, T::Bool),
+                    (T::Number | T::Interval | T::Timestamp | T::Size, T::Float) => {
+                        unary(U::ToFloat, value, ty)
+                    }
+                    (T::Float, ty) if ty != T::Float => unary(U::ToWhole, value, ty),
+                    // The representation is the same; only the unit differs.
+                    _ => QueueExpr { ty, ..value },
+                }
+            }
+        };
+        Some(QueueExpr { span: call.span, ..built })
     }
 
     /// Warns of a comparison of a codepoint with an impossible value.
-    fn warn_of_comparison(&mut self, op: CompareOp, left: Side<'_, QueueExpr>, right: Side<'_, QueueExpr>) {
+    fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, QueueExpr>; 2]) {
         // The value of a parameter is the user's choice, so the queue must compare it.
         let is_param = |side: &QueueExpr| matches!(side.kind, Kind::Literal(_));
         if !(is_plain_number(left.0) || is_plain_number(right.0)) || is_param(left.1) && is_param(right.1) {
@@ -235,10 +203,7 @@ impl Environment for Checker<'_, '_> {
             let text = self.cx.sources.slice(codepoint.span);
             let label = format!("`{text}` is {} to {}", number.low, number.high);
             let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true");
-            let (left, right) = (left.1.span, right.1.span);
-            self.cx.report(
-                diagnostic.at(if left.start < right.start { left.to(right) } else { right.to(left) }, label),
-            );
+            self.cx.report(diagnostic.at(left.1.span.to(right.1.span), label));
         }
     }
 }
@@ -249,7 +214,7 @@ impl Checker<'_, '_> {
         let text = self.cx.sources.slice(span);
         let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         if let Some(bits) = quoted.and_then(rate) {
-            let message = format!("expected {}, found a rate", a_type(want));
+            let message = format!("expected {}, found a rate", article(want));
             let help = match want {
                 T::Interval => "for the time that a packet takes, write `send_time(p.len, ...)`".to_owned(),
                 _ => format!("a rate is a whole number of bits per second, here {bits}"),
@@ -268,7 +233,7 @@ impl Checker<'_, '_> {
 
     /// Reports an expression of the wrong type, with a conversion.
     fn mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
-        let message = format!("expected {}, found {}", a_type(want), a_type(found));
+        let message = format!("expected {}, found {}", article(want), article(found));
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "wrong type");
         let help = match (want, found) {
             (_, T::Bool) => "convert BOOL with `CASE WHEN e THEN 1 ELSE 0 END`",
@@ -310,15 +275,15 @@ impl Checker<'_, '_> {
     }
 
     /// Reads a quoted quantity: an interval, a size or a rate.
-    fn quantity(&mut self, text: &str, span: Span) -> Option<(Literal, T)> {
+    fn quantity(&mut self, text: &str, span: Span) -> Option<QueueExpr> {
         if let Some(ns) = types::interval(text) {
-            return Some((Literal::Int(ns), T::Interval));
+            return Some(literal(Literal::Int(ns), T::Interval, span));
         }
         if let Some(bytes) = types::size(text).and_then(|bytes| i64::try_from(bytes).ok()) {
-            return Some((Literal::Int(bytes), T::Size));
+            return Some(literal(Literal::Int(bytes), T::Size, span));
         }
         if let Some(bits) = rate(text) {
-            return Some((Literal::Int(bits as i64), T::Number));
+            return Some(literal(Literal::Int(bits as i64), T::Number, span));
         }
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
             .at(span, "unit missing")
@@ -485,12 +450,4 @@ fn is_plain_number(ast: &ast::Expr) -> bool {
 fn is_number_text(text: &str) -> bool {
     let text = text.trim_start_matches('-').trim_start();
     text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && text.parse::<f64>().is_ok()
-}
-
-/// Formats a type with its article.
-fn a_type(ty: T) -> String {
-    match ty {
-        T::Number => ty.name().to_owned(),
-        _ => format!("{} {}", if matches!(ty, T::Interval | T::Float) { "an" } else { "a" }, ty.name()),
-    }
 }

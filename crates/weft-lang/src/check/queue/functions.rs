@@ -5,7 +5,6 @@ use super::expr::{binary, literal, operand, truth, unary};
 use super::names::{IMPORT_PROTOCOL, ResolvedName};
 use crate::ast::ExprKind as Ast;
 use crate::check::expr::Call;
-use crate::check::functions::Signature;
 use crate::diagnostic::code;
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueOperand as Operand,
@@ -85,20 +84,12 @@ pub(in crate::check) fn coalesce_zero(args: &[QueueExpr], span: Span) -> QueueEx
 
 // ---- functions of the queue ------------------------------------------------------------------------------------
 
-pub(in crate::check) fn rand(
-    queue: &mut Checker<'_, '_>,
-    call: Call<'_>,
-    _signature: &Signature,
-) -> Option<QueueExpr> {
+pub(in crate::check) fn rand(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     queue.n_rand += 1;
     Some(QueueExpr { kind: Kind::Rand(queue.n_rand - 1), ty: T::Float, span: call.span })
 }
 
-pub(in crate::check) fn flow(
-    queue: &mut Checker<'_, '_>,
-    call: Call<'_>,
-    _signature: &Signature,
-) -> Option<QueueExpr> {
+pub(in crate::check) fn flow(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     queue.record_field("flow");
     if !queue.sees_packet() {
         return queue.not_a_queue_expr(call.span);
@@ -106,11 +97,7 @@ pub(in crate::check) fn flow(
     Some(operand(Operand::Field("flow".to_owned()), T::Number, call.span))
 }
 
-pub(in crate::check) fn partitions(
-    queue: &mut Checker<'_, '_>,
-    call: Call<'_>,
-    _signature: &Signature,
-) -> Option<QueueExpr> {
+pub(in crate::check) fn partitions(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     let Ast::Path(path) = &call.args[0].kind else { return not_counted(queue, call.args[0].span) };
     let by = match queue.resolve(path)?.0 {
         ResolvedName::Operand(by) if is_counted(&by) => by,
@@ -141,11 +128,7 @@ fn not_counted<R>(queue: &mut Checker<'_, '_>, span: Span) -> Option<R> {
     None
 }
 
-pub(in crate::check) fn present(
-    queue: &mut Checker<'_, '_>,
-    call: Call<'_>,
-    _signature: &Signature,
-) -> Option<QueueExpr> {
+pub(in crate::check) fn present(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     let Ast::Path(path) = &call.args[0].kind else {
         return queue.not_a_queue_expr(call.args[0].span);
     };

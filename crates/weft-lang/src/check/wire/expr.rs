@@ -5,10 +5,8 @@ use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_
 
 use super::header::Header;
 use crate::ast::{self, ExprKind as Ast, Ident, Path};
-use crate::check::expr::{
-    self, Call, Environment, Literal, Node, Side, bad_arguments, can_compare, mirrored,
-};
-use crate::check::functions::{Class, Signature, WireFunction};
+use crate::check::expr::{Call, Environment, Node, Side, bad_arguments, can_compare, mirrored};
+use crate::check::functions::{Class, Signature};
 use crate::check::scope::with_nearest;
 use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
@@ -17,6 +15,8 @@ use crate::source::Span;
 
 /// The maximum size of an expression; it is copied for each arm of a SWITCH.
 const PARTS_MAX: usize = 256;
+/// The type of all values. A truth is a number, too.
+const NUMBER: Type = Type::Uint(64);
 /// No layer is longer.
 const LAYER_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -96,7 +96,7 @@ pub(super) fn condition(
     ast: &ast::Expr,
 ) -> Option<Expr> {
     let typed = number(cx, header, at, ast)?;
-    Some(ExprReader { cx, header, at }.coerce(typed, Kind::Truth)?.expr)
+    Some(ExprReader { cx, header, at }.coerce(typed, Type::Bool)?.expr)
 }
 
 /// Parts of an expression.
@@ -122,31 +122,31 @@ pub(in crate::check) struct ExprReader<'r, 'c, 'a> {
     at: ExprContext,
 }
 
-/// What an expression is used as. Truths are numbers, too.
-#[derive(Clone, Copy)]
-pub(in crate::check) enum Kind {
-    Number,
-    Truth,
-}
-
 impl Environment for ExprReader<'_, '_, '_> {
-    type Ty = Kind;
+    type Ty = Type;
     type Value = Typed;
-    type Function = WireFunction;
-
-    const BOOL: Kind = Kind::Truth;
 
     fn report(&mut self, diagnostic: Diagnostic) {
         self.cx.report(diagnostic);
     }
 
-    fn literal(&mut self, literal: Literal<'_>, _want: Option<Kind>, span: Span) -> Option<Typed> {
-        let n = match literal {
-            Literal::Int(n) => u64::try_from(n).ok(),
-            Literal::Bool(value) => Some(u64::from(value)),
-            _ => None,
-        };
-        n.map_or_else(|| self.unfit(span), |n| Some(number_of(Expr::Int(n), (n, n), span)))
+    fn unfit(&mut self, span: Span) -> Option<Typed> {
+        let diagnostic = Diagnostic::error(
+            code::WIRE_NOT_SEEN,
+            "this expression is not allowed in a wire format",
+        )
+        .at(span, "not a value of the header")
+        .with_note(
+            "allowed are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
+        )
+        .with_help("compute with the fields of this header");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn integer(&mut self, n: i128, _want: Option<Type>, span: Span) -> Option<Typed> {
+        let Ok(n) = u64::try_from(n) else { return self.unfit(span) };
+        Some(number_of(Expr::Int(n), (n, n), span))
     }
 
     fn path(&mut self, path: &Path, span: Span) -> Option<Typed> {
@@ -156,15 +156,11 @@ impl Environment for ExprReader<'_, '_, '_> {
         }
     }
 
-    fn call(&mut self, call: Call<'_>, _want: Option<Kind>) -> Option<Typed> {
-        if call.star.is_some() {
-            return self.unfit(call.span);
+    fn other(&mut self, ast: &ast::Expr, _want: Option<Type>) -> Option<Typed> {
+        match ast.kind {
+            Ast::Bool(value) => self.integer(value.into(), None, ast.span),
+            _ => self.unfit(ast.span),
         }
-        expr::call(self, call, None)
-    }
-
-    fn other(&mut self, ast: &ast::Expr, _want: Option<Kind>) -> Option<Typed> {
-        self.unfit(ast.span)
     }
 
     fn build(&mut self, node: Node<Typed>, span: Span) -> Option<Typed> {
@@ -191,30 +187,30 @@ impl Environment for ExprReader<'_, '_, '_> {
             Node::Negative(_) | Node::Case { operand: Some(_), .. } => return self.unfit(span),
             Node::Case { operand: None, arms, otherwise } => return self.choice(arms, otherwise, span),
             Node::Arith(op, _, left, right) => {
-                let (left, right) = (self.coerce(left, Kind::Number), self.coerce(right, Kind::Number));
+                let [left, right] = [left, right].map(|side| self.coerce(side, NUMBER));
                 return Some(arith(op, left?, right?, span));
             }
         };
         Some(truth(expr, span))
     }
 
-    fn ty(_value: &Typed) -> Kind {
-        Kind::Number
+    fn ty(_value: &Typed) -> Type {
+        NUMBER
     }
 
     fn span(value: &Typed) -> Span {
         value.span
     }
 
-    fn common(a: Kind, _b: Kind) -> Option<Kind> {
+    fn common(a: Type, _b: Type) -> Option<Type> {
         Some(a)
     }
 
     /// Reports a number as a condition, and a checksum as an operand.
-    fn coerce(&mut self, value: Typed, ty: Kind) -> Option<Typed> {
+    fn coerce(&mut self, value: Typed, ty: Type) -> Option<Typed> {
         match ty {
-            Kind::Truth if value.is_truth => Some(value),
-            Kind::Truth => {
+            Type::Bool if value.is_truth => Some(value),
+            Type::Bool => {
                 let text = self.cx.sources.slice(value.span).to_owned();
                 let message = "expected a condition, found a number";
                 let diagnostic =
@@ -225,11 +221,11 @@ impl Environment for ExprReader<'_, '_, '_> {
                 });
                 None
             }
-            Kind::Number if matches!(value.expr, Expr::Checksum(_)) => {
+            _ if matches!(value.expr, Expr::Checksum(_)) => {
                 let help = "a checksum must be the whole expression: `COMPUTED (checksum(header))`";
                 self.not_here("checksum", value.span, help)
             }
-            Kind::Number => Some(value),
+            _ => Some(value),
         }
     }
 
@@ -237,50 +233,29 @@ impl Environment for ExprReader<'_, '_, '_> {
         unreachable!("all values are numbers");
     }
 
-    fn unordered(_ty: Kind) -> Option<String> {
+    fn literal_type(_op: ArithOp, _known: Type, _literal: &ast::Expr) -> Option<Type> {
         None
     }
 
-    fn literal_type(_op: ArithOp, _known: Kind, _literal: &ast::Expr) -> Option<Kind> {
-        None
-    }
-
-    fn has(signature: &Signature) -> Option<WireFunction> {
-        signature.wire
-    }
-
-    fn type_of(_ty: Type) -> Kind {
-        Kind::Number
-    }
-
-    fn is(_ty: Kind, class: Class) -> bool {
+    fn is(_ty: Type, class: Class) -> bool {
         class != Class::Text
     }
 
-    fn article(_ty: Kind) -> String {
-        "a number".to_owned()
-    }
-
-    fn convert(&mut self, _value: Typed, _to: Type, span: Span) -> Option<Typed> {
-        self.unfit(span)
+    fn has(signature: &Signature) -> bool {
+        signature.wire.is_some()
     }
 
     fn function(
         &mut self,
-        function: WireFunction,
         signature: &Signature,
         call: Call<'_>,
         _args: Vec<Typed>,
-        _ty: Option<Kind>,
+        _ty: Type,
     ) -> Option<Typed> {
-        function(self, call, signature)
+        signature.wire.and_then(|function| function(self, call, signature))
     }
 
-    fn unknown_function(&mut self, name: &Ident) -> Option<Typed> {
-        expr::unknown_function(self, name)
-    }
-
-    fn warn_of_comparison(&mut self, op: CompareOp, left: Side<'_, Typed>, right: Side<'_, Typed>) {
+    fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, Typed>; 2]) {
         for (op, typed, number) in [(op, left.1, right.1), (mirrored(op), right.1, left.1)] {
             let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { continue };
             if matches!(typed.expr, Expr::Int(_)) || can_compare(op, i128::from(*n), (low, high)) {
@@ -295,21 +270,6 @@ impl Environment for ExprReader<'_, '_, '_> {
 }
 
 impl ExprReader<'_, '_, '_> {
-    /// Reports an expression that wire formats do not have.
-    fn unfit<T>(&mut self, span: Span) -> Option<T> {
-        let diagnostic = Diagnostic::error(
-            code::WIRE_NOT_SEEN,
-            "this expression is not allowed in a wire format",
-        )
-        .at(span, "not a value of the header")
-        .with_note(
-            "allowed are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
-        )
-        .with_help("compute with the fields of this header");
-        self.cx.report(diagnostic);
-        None
-    }
-
     /// Reports a name that this clause cannot use.
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
         let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
