@@ -14,6 +14,7 @@ use super::Cx;
 use super::chain::{self, Edge};
 use super::element::Checked;
 use super::expr::{Environment, compound, constant};
+use super::new_columns::NewColumns;
 use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
@@ -22,18 +23,17 @@ use crate::hir::{Column, ColumnLocation, Direction, Element, Expr, ExprKind, Han
 use crate::source::Span;
 use crate::types;
 
-/// The context of a binding's expression.
-#[derive(Clone, Copy)]
+/// The context of a binding's expression: the messages that it reads.
 pub(super) struct BindingContext<'a> {
-    pub(super) edge: &'a Edge<'a>,
+    edge: &'a Edge<'a>,
     /// The bound column.
-    pub(super) column: &'a Column,
-    /// The number of the element's columns; columns that the expression declares follow them.
-    pub(super) n_columns: usize,
+    column: &'a Column,
+    /// The element of the list expression whose condition is checked.
+    item: Option<ListElement>,
 }
 
 /// The element of a list expression.
-pub(super) struct ListElement {
+struct ListElement {
     /// Its name in the condition.
     name: String,
     /// For each message: the method, and the type of the list's elements.
@@ -59,14 +59,13 @@ pub(super) fn computed(
         Direction::Request => HandlerKind::Request,
         Direction::Response => HandlerKind::Response,
     };
-    let bound = BindingContext { edge, column, n_columns: checked.element.columns.len() };
     let mut n_rand = 0;
     let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
-    scope.frames = known;
-    scope.bound = Some(bound);
+    scope.new_columns = NewColumns::after(checked.element.columns.len(), known);
+    scope.bound = Some(BindingContext { edge, column, item: None });
     let whose = format!("column `{}`", column.name);
     let expr = scope.value_for(value, column.ty, column.nullable || !column.read, &whose)?;
-    let columns = scope.frames;
+    let (.., columns) = scope.into_parts();
     if column.written || column.replied {
         let message = format!("column `{}` cannot be bound to this", column.name);
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
@@ -95,15 +94,14 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
     checked
 }
 
-impl<'c> Scope<'_, 'c> {
+impl<'a> Scope<'a, '_> {
     /// Resolves a path in a binding of a chain on calls; None in other contexts. The inner None is a reported error.
     pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
-        if let Some(item) = &self.item
-            && item.name == path.segments[0].name
-        {
-            return Some(self.member(&path.segments[1..], path.span));
+        let bound = self.message_binding()?;
+        if bound.is_of_item(path) {
+            return Some(self.member(path));
         }
-        let bound = self.bound.filter(|bound| !bound.edge.is_packet)?;
+        let (edge, direction) = (bound.edge, bound.column.direction);
         if let [first, name] = path.segments.as_slice()
             && first.name == "header"
         {
@@ -111,7 +109,7 @@ impl<'c> Scope<'_, 'c> {
             return Some(name.map(|name| leaf(ExprKind::Header(name), Type::Text(None), true, path.span)));
         }
         if let [name] = path.segments.as_slice()
-            && !chain::in_all_messages(self.cx, bound.edge, bound.column.direction, &name.name)
+            && !chain::in_all_messages(self.cx, edge, direction, &name.name)
         {
             if let Some(found) = self.read_meta(name) {
                 return Some(Some(found));
@@ -121,47 +119,54 @@ impl<'c> Scope<'_, 'c> {
                 return Some(Some(constant(value, Type::Status, name.span)));
             }
         }
-        Some(self.bound_field(bound, path))
+        Some(self.bound_field(path))
     }
 
     /// Resolves a path to a field of the message.
-    fn bound_field(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Expr> {
-        let names = self.names_of(bound, path)?;
-        let found = self.each_message(bound, path.span, |scope, method, message| {
-            let field = scope.field_at(bound, (method, message), &names, path.span)?;
-            scope.value_of(field, &names.join("."), path.span)
-        })?;
-        let (ty, nullable) = self.common_type(&found, path.span)?;
-        let at = self.declare(bound, &path.to_dotted(), (ty, nullable), ColumnLocation::Body(names));
+    fn bound_field(&mut self, path: &Path) -> Option<Expr> {
+        let (bound, cx) = (self.bound.as_ref()?, &mut *self.cx);
+        let (names, ty, nullable) = bound.field(cx, path)?;
+        let at = bound.declare(
+            &mut self.new_columns,
+            &path.to_dotted(),
+            (ty, nullable),
+            ColumnLocation::Body(names),
+        );
         Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
     }
 
-    /// `present(req.filter)` in a binding; None in other contexts.
-    pub(super) fn bound_present(&mut self, path: &Path, span: Span) -> Option<Option<Expr>> {
-        let bound = self.bound.filter(|bound| !bound.edge.is_packet)?;
-        Some(self.presence(bound, path, span))
+    /// Resolves a path to a field of the list element.
+    fn member(&mut self, path: &Path) -> Option<Expr> {
+        let (at, ty, nullable) = self.bound.as_mut()?.member(self.cx, &path.segments[1..], path.span)?;
+        Some(leaf(ExprKind::Member(at), ty, nullable, path.span))
     }
 
-    /// Checks `present(path)`: whether a message or field is set, here or in a list element.
-    fn presence(&mut self, bound: BindingContext<'_>, path: &Path, span: Span) -> Option<Expr> {
-        if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
-            let value = self.member(&path.segments[1..], path.span)?;
-            return self.is_not_null(value, path, span);
-        }
-        let names = self.names_of(bound, path)?;
-        let are_messages = self.each_message(bound, path.span, |scope, method, message| {
-            let field = scope.field_at(bound, (method, message), &names, path.span)?;
-            match field.presence {
-                Presence::Repeated => scope.is_a_list(&names.join("."), path.span),
-                _ => Some(matches!(field.kind, FieldKind::Message(_))),
-            }
-        })?;
-        if are_messages.iter().all(|is_message| *is_message) {
+    /// The binding of a column of a chain on calls, if one is checked.
+    fn message_binding(&self) -> Option<&BindingContext<'a>> {
+        self.bound.as_ref().filter(|bound| !bound.edge.is_packet)
+    }
+
+    /// `present(req.filter)` in a binding: whether a message or field is set, here or in a list element. None in other
+    /// contexts.
+    pub(super) fn bound_present(&mut self, path: &Path, span: Span) -> Option<Option<Expr>> {
+        let is_of_item = self.message_binding()?.is_of_item(path);
+        Some(if is_of_item {
+            self.member(path).and_then(|value| self.is_not_null(value, path, span))
+        } else {
+            self.presence(path, span)
+        })
+    }
+
+    /// Checks `present(path)` for a message or field of the message.
+    fn presence(&mut self, path: &Path, span: Span) -> Option<Expr> {
+        let (bound, cx) = (self.bound.as_ref()?, &mut *self.cx);
+        if let Some(names) = bound.message_at(cx, path)? {
             let name = format!("present({})", path.to_dotted());
-            let at = self.declare(bound, &name, (Type::Bool, false), ColumnLocation::Present(names));
+            let place = ColumnLocation::Present(names);
+            let at = bound.declare(&mut self.new_columns, &name, (Type::Bool, false), place);
             return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
         }
-        let value = self.bound_field(bound, path)?;
+        let value = self.bound_field(path)?;
         self.is_not_null(value, path, span)
     }
 
@@ -184,27 +189,10 @@ impl<'c> Scope<'_, 'c> {
 
     /// Checks the value of a map entry: `req.labels['team']`.
     pub(super) fn entry(&mut self, path: &Path, key: &ast::Expr, span: Span) -> Option<Expr> {
-        let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
+        if self.message_binding().is_none() {
             return self.no_list_here(path.span);
-        };
-        let names = self.names_of(bound, path)?;
-        let found = self.each_message(bound, path.span, |scope, method, message| {
-            let field = scope.field_at(bound, (method, message), &names, path.span)?;
-            let schema = scope.cx.schema;
-            let entry = match field.kind {
-                FieldKind::Message(inner) => Some(&schema.messages[inner]),
-                _ => None,
-            };
-            let Some(entry) = entry.filter(|entry| entry.is_map_entry) else {
-                return scope.is_no_list(&names.join("."), "not a map", path.span);
-            };
-            let (of_key, of_value) = (entry.field("key")?, entry.field("value")?);
-            let (ty, _) = scope.value_of(of_value, &format!("{}[...]", names.join(".")), path.span)?;
-            Some(((ty, true), (types::of_field(of_key.kind)?, false)))
-        })?;
-        let (values, keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let ((ty, _), (of_key, _)) =
-            (self.common_type(&values, path.span)?, self.common_type(&keys, path.span)?);
+        }
+        let (names, ty, of_key) = self.bound.as_ref()?.map_at(self.cx, path)?;
         let wanted = match self.typed(key, of_key)?.kind {
             ExprKind::Const(Value::Bytes(text)) => {
                 EntryKey::Text(String::from_utf8_lossy(&text).into_owned())
@@ -219,16 +207,17 @@ impl<'c> Scope<'_, 'c> {
             }
         };
         let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
-        let at = self.declare(bound, &name, (ty, true), ColumnLocation::Entry(names, wanted));
+        let place = ColumnLocation::Entry(names, wanted);
+        let at = self.bound.as_ref()?.declare(&mut self.new_columns, &name, (ty, true), place);
         Some(leaf(ExprKind::Column(at), ty, true, span))
     }
 
     /// Checks `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
     pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
-        let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
+        let Some(bound) = self.message_binding() else {
             return self.no_list_here(look.list.span);
         };
-        if self.item.is_some() {
+        if bound.item.is_some() {
             let diagnostic =
                 Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
                     .at(span, "runs for each element of the outer list")
@@ -237,210 +226,22 @@ impl<'c> Scope<'_, 'c> {
             return None;
         }
         let path = &look.list;
-        let names = self.names_of(bound, path)?;
-        let lists = self.each_message(bound, path.span, |scope, method, message| {
-            let field = scope.field_at(bound, (method, message), &names, path.span)?;
-            match field.presence {
-                Presence::Repeated => Some((method, field.kind)),
-                _ => scope.is_no_list(&names.join("."), "not repeated", path.span),
-            }
-        })?;
+        let (names, lists) = self.bound.as_ref()?.list_at(self.cx, path)?;
         let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
-        self.item = Some(ListElement { name: look.item.name.clone(), lists, members: Vec::new() });
+        self.bound.as_mut()?.item =
+            Some(ListElement { name: look.item.name.clone(), lists, members: Vec::new() });
         let filter = look.filter.as_ref().map(|filter| self.condition(filter));
-        let item = self.item.take()?;
+        let item = self.bound.as_mut()?.item.take()?;
         let (filter, elements_max) = (filter.map_or(Some(None), |filter| filter.map(Some))?, max?);
         let members: Vec<Vec<String>> = item.members.iter().map(|(path, ..)| path.clone()).collect();
         let shown: Vec<String> = members.iter().map(|member| member.join(".")).collect();
         let name = format!("{} ({}) MAX {elements_max}", path.to_dotted(), shown.join(", "));
         let place = ColumnLocation::List(ListLocation { path: names, members, elements_max });
-        let list = self.declare(bound, &name, (Type::Bytes(None), false), place);
+        let bound = self.bound.as_ref()?;
+        let list = bound.declare(&mut self.new_columns, &name, (Type::Bytes(None), false), place);
         let ty = if look.form == ListForm::Count { Type::Int(64) } else { Type::Bool };
         let kind = ExprKind::List { form: look.form, list, elements_max, filter: filter.map(Box::new) };
         Some(Expr { kind, ty, nullable: false, fallible: true, span })
-    }
-
-    /// Resolves a path to a field of the list element.
-    fn member(&mut self, path: &[ast::Ident], span: Span) -> Option<Expr> {
-        let (bound, item) = (self.bound?, self.item.as_ref()?);
-        let (names, lists) =
-            (path.iter().map(|name| name.name.clone()).collect::<Vec<_>>(), item.lists.clone());
-        let mut found = Vec::new();
-        for (method, kind) in lists {
-            found.push(match (kind, names.as_slice()) {
-                (FieldKind::Message(message), [_, ..]) => {
-                    let field = self.field_at(bound, (method, message), &names, span)?;
-                    let (ty, nullable) = self.value_of(field, &names.join("."), span)?;
-                    // A map entry without a key or a value has the default.
-                    let is_of_entry = self.cx.schema.messages[message].is_map_entry && names.len() == 1;
-                    (ty, nullable && !is_of_entry)
-                }
-                (kind, []) => match types::of_field(kind) {
-                    Some(ty) => (ty, false),
-                    None => return self.is_a_message("an element of the list", span),
-                },
-                _ => {
-                    let message = "the elements of this list are plain values without fields";
-                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                        .at(span, "not a message")
-                        .with_help("write the element's name alone");
-                    self.cx.report(diagnostic);
-                    return None;
-                }
-            });
-        }
-        let (ty, nullable) = self.common_type(&found, span)?;
-        let members = &mut self.item.as_mut()?.members;
-        let at = members.iter().position(|(known, ..)| *known == names).unwrap_or_else(|| {
-            members.push((names, ty, nullable));
-            members.len() - 1
-        });
-        Some(leaf(ExprKind::Member(at), ty, nullable, span))
-    }
-
-    /// The type of a non-repeated field, and whether it may be absent.
-    fn value_of(&mut self, field: &Field, dotted: &str, span: Span) -> Option<(Type, bool)> {
-        match (field.presence, types::of_field(field.kind)) {
-            (Presence::Repeated, _) => self.is_a_list(dotted, span),
-            (_, None) => self.is_a_message(dotted, span),
-            (presence, Some(ty)) => Some((ty, presence == Presence::Explicit)),
-        }
-    }
-
-    // ---- messages ----------------------------------------------------------------------------------------------
-
-    /// Returns the path within the message, without `req` or `resp`; reports a path into the other direction's
-    /// message.
-    fn names_of(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Vec<String>> {
-        let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
-        let direction = match names[0].as_str() {
-            "req" if names.len() > 1 => Some(Direction::Request),
-            "resp" if names.len() > 1 => Some(Direction::Response),
-            _ => None,
-        };
-        let Some(direction) = direction else { return Some(names) };
-        if direction != bound.column.direction {
-            let (this, message) = match bound.column.direction {
-                Direction::Request => ("request", "`resp` is not available while a request is handled"),
-                Direction::Response => ("response", "`req` is not available while a response is handled"),
-            };
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(path.span, "belongs to the other message")
-                .with_label(bound.column.span, format!("a column of the {this}"))
-                .with_help("save it in a CALL column of the element");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        names.remove(0);
-        Some(names)
-    }
-
-    /// Calls `find` for the messages of all methods, once per message.
-    fn each_message<T>(
-        &mut self,
-        bound: BindingContext<'_>,
-        span: Span,
-        mut find: impl FnMut(&mut Self, usize, usize) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        if bound.edge.methods.is_empty() {
-            let message = format!(
-                "column `{}` is bound to a field, but the message type is unknown",
-                bound.column.name
-            );
-            let diagnostic = Diagnostic::error(code::NO_METHOD, message)
-                .at(span, "message type unknown")
-                .with_label(bound.edge.span, "no method of this chain is declared")
-                .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
-            self.cx.report_missing(diagnostic);
-            return None;
-        }
-        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-        for (at, method) in bound.edge.methods.iter().enumerate() {
-            let message = method.message(bound.column.direction);
-            if seen.insert(message) {
-                found.push(find(self, at, message)?);
-            }
-        }
-        Some(found)
-    }
-
-    /// The common type in all messages; nullable if it is nullable in one.
-    fn common_type(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
-        let (ty, _) = *found.first()?;
-        if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
-            let message = "this field has different types in the messages of the chain's methods";
-            let help = "write one chain per message type: `METHOD 'package.Service/Method'`";
-            let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-                .at(span, format!("{ty} in one, {other} in another"))
-                .with_help(help);
-            self.cx.report(diagnostic);
-            return None;
-        }
-        Some((ty, found.iter().any(|(_, nullable)| *nullable)))
-    }
-
-    /// Finds the field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
-    fn field_at(
-        &mut self,
-        bound: BindingContext<'_>,
-        (method, message): (usize, usize),
-        names: &[String],
-        span: Span,
-    ) -> Option<&'c Field> {
-        let schema = self.cx.schema;
-        let mut at = message;
-        for (depth, name) in names.iter().enumerate() {
-            let Some(field) = schema.messages[at].field(name) else {
-                let method = &bound.edge.methods[method];
-                chain::no_such_field(self.cx, method, at, name, bound.column, span, depth);
-                return None;
-            };
-            if depth + 1 == names.len() {
-                return Some(field);
-            }
-            let dotted = names[..=depth].join(".");
-            at = match field.kind {
-                _ if field.presence == Presence::Repeated => return self.is_a_list(&dotted, span),
-                FieldKind::Message(inner) => inner,
-                _ => {
-                    let message = format!("`{dotted}` is not a message and has no fields");
-                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                        .at(span, "the path continues here")
-                        .with_help("end the path at that field");
-                    self.cx.report(diagnostic);
-                    return None;
-                }
-            };
-        }
-        None
-    }
-
-    /// Returns the column for a location, and declares it if it is new.
-    fn declare(
-        &mut self,
-        bound: BindingContext<'_>,
-        name: &str,
-        (ty, nullable): (Type, bool),
-        place: ColumnLocation,
-    ) -> usize {
-        let direction = bound.column.direction;
-        let is_same =
-            |(column, known): &(Column, ColumnLocation)| column.direction == direction && *known == place;
-        if let Some(at) = self.frames.iter().position(is_same) {
-            return bound.n_columns + at;
-        }
-        let column = Column {
-            name: name.to_owned(),
-            ty,
-            nullable,
-            direction,
-            read: false,
-            written: false,
-            replied: false,
-            span: bound.column.span,
-        };
-        self.frames.push((column, place));
-        bound.n_columns + self.frames.len() - 1
     }
 
     /// Rejects a function that returns a new value on each call.
@@ -453,8 +254,6 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
-    // ---- faults ------------------------------------------------------------------------------------------------
-
     /// Reports a list expression outside of a binding.
     fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
         let message = "a list can only be read in a stage's binding";
@@ -466,9 +265,235 @@ impl<'c> Scope<'_, 'c> {
         self.cx.report(diagnostic);
         None
     }
+}
+
+impl BindingContext<'_> {
+    /// Whether a path begins with the element of the list expression.
+    fn is_of_item(&self, path: &Path) -> bool {
+        self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name)
+    }
+
+    /// The field at a path of the message, its type, and whether it is nullable.
+    fn field(&self, cx: &mut Cx<'_>, path: &Path) -> Option<(Vec<String>, Type, bool)> {
+        let names = self.names_of(cx, path)?;
+        let found = self.each_message(cx, path.span, |cx, method, message| {
+            let field = self.field_at(cx, (method, message), &names, path.span)?;
+            self.value_of(cx, field, &names.join("."), path.span)
+        })?;
+        let (ty, nullable) = common_type(cx, &found, path.span)?;
+        Some((names, ty, nullable))
+    }
+
+    /// The path of a message in the message. The inner None: it is another field.
+    fn message_at(&self, cx: &mut Cx<'_>, path: &Path) -> Option<Option<Vec<String>>> {
+        let names = self.names_of(cx, path)?;
+        let are_messages = self.each_message(cx, path.span, |cx, method, message| {
+            let field = self.field_at(cx, (method, message), &names, path.span)?;
+            match field.presence {
+                Presence::Repeated => self.is_a_list(cx, &names.join("."), path.span),
+                _ => Some(matches!(field.kind, FieldKind::Message(_))),
+            }
+        })?;
+        Some(are_messages.iter().all(|is_message| *is_message).then_some(names))
+    }
+
+    /// The map at a path of the message, the type of its values, and that of its keys.
+    fn map_at(&self, cx: &mut Cx<'_>, path: &Path) -> Option<(Vec<String>, Type, Type)> {
+        let names = self.names_of(cx, path)?;
+        let found = self.each_message(cx, path.span, |cx, method, message| {
+            let field = self.field_at(cx, (method, message), &names, path.span)?;
+            let schema = cx.schema;
+            let entry = match field.kind {
+                FieldKind::Message(inner) => Some(&schema.messages[inner]),
+                _ => None,
+            };
+            let Some(entry) = entry.filter(|entry| entry.is_map_entry) else {
+                return is_no_list(cx, &names.join("."), "not a map", path.span);
+            };
+            let (of_key, of_value) = (entry.field("key")?, entry.field("value")?);
+            let (ty, _) = self.value_of(cx, of_value, &format!("{}[...]", names.join(".")), path.span)?;
+            Some(((ty, true), (types::of_field(of_key.kind)?, false)))
+        })?;
+        let (values, keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let ((ty, _), (of_key, _)) =
+            (common_type(cx, &values, path.span)?, common_type(cx, &keys, path.span)?);
+        Some((names, ty, of_key))
+    }
+
+    /// The list at a path of the message, and its elements: the method, and the type.
+    fn list_at(&self, cx: &mut Cx<'_>, path: &Path) -> Option<(Vec<String>, Vec<(usize, FieldKind)>)> {
+        let names = self.names_of(cx, path)?;
+        let lists = self.each_message(cx, path.span, |cx, method, message| {
+            let field = self.field_at(cx, (method, message), &names, path.span)?;
+            match field.presence {
+                Presence::Repeated => Some((method, field.kind)),
+                _ => is_no_list(cx, &names.join("."), "not repeated", path.span),
+            }
+        })?;
+        Some((names, lists))
+    }
+
+    /// Resolves a path to a field of the list element.
+    fn member(&mut self, cx: &mut Cx<'_>, path: &[ast::Ident], span: Span) -> Option<(usize, Type, bool)> {
+        let names: Vec<String> = path.iter().map(|name| name.name.clone()).collect();
+        let mut found = Vec::new();
+        for &(method, kind) in &self.item.as_ref()?.lists {
+            found.push(match (kind, names.as_slice()) {
+                (FieldKind::Message(message), [_, ..]) => {
+                    let field = self.field_at(cx, (method, message), &names, span)?;
+                    let (ty, nullable) = self.value_of(cx, field, &names.join("."), span)?;
+                    // A map entry without a key or a value has the default.
+                    let is_of_entry = cx.schema.messages[message].is_map_entry && names.len() == 1;
+                    (ty, nullable && !is_of_entry)
+                }
+                (kind, []) => match types::of_field(kind) {
+                    Some(ty) => (ty, false),
+                    None => return is_a_message(cx, "an element of the list", span),
+                },
+                _ => {
+                    let message = "the elements of this list are plain values without fields";
+                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                        .at(span, "not a message")
+                        .with_help("write the element's name alone");
+                    cx.report(diagnostic);
+                    return None;
+                }
+            });
+        }
+        let (ty, nullable) = common_type(cx, &found, span)?;
+        let members = &mut self.item.as_mut()?.members;
+        let at = members.iter().position(|(known, ..)| *known == names).unwrap_or_else(|| {
+            members.push((names, ty, nullable));
+            members.len() - 1
+        });
+        Some((at, ty, nullable))
+    }
+
+    /// The type of a non-repeated field, and whether it may be absent.
+    fn value_of(&self, cx: &mut Cx<'_>, field: &Field, dotted: &str, span: Span) -> Option<(Type, bool)> {
+        match (field.presence, types::of_field(field.kind)) {
+            (Presence::Repeated, _) => self.is_a_list(cx, dotted, span),
+            (_, None) => is_a_message(cx, dotted, span),
+            (presence, Some(ty)) => Some((ty, presence == Presence::Explicit)),
+        }
+    }
+
+    /// Returns the path within the message, without `req` or `resp`; reports a path into the other direction's
+    /// message.
+    fn names_of(&self, cx: &mut Cx<'_>, path: &Path) -> Option<Vec<String>> {
+        let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
+        let direction = match names[0].as_str() {
+            "req" if names.len() > 1 => Some(Direction::Request),
+            "resp" if names.len() > 1 => Some(Direction::Response),
+            _ => None,
+        };
+        let Some(direction) = direction else { return Some(names) };
+        if direction != self.column.direction {
+            let (this, message) = match self.column.direction {
+                Direction::Request => ("request", "`resp` is not available while a request is handled"),
+                Direction::Response => ("response", "`req` is not available while a response is handled"),
+            };
+            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+                .at(path.span, "belongs to the other message")
+                .with_label(self.column.span, format!("a column of the {this}"))
+                .with_help("save it in a CALL column of the element");
+            cx.report(diagnostic);
+            return None;
+        }
+        names.remove(0);
+        Some(names)
+    }
+
+    /// Calls `find` for the messages of all methods, once per message.
+    fn each_message<T>(
+        &self,
+        cx: &mut Cx<'_>,
+        span: Span,
+        mut find: impl FnMut(&mut Cx<'_>, usize, usize) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        if self.edge.methods.is_empty() {
+            let message =
+                format!("column `{}` is bound to a field, but the message type is unknown", self.column.name);
+            let diagnostic = Diagnostic::error(code::NO_METHOD, message)
+                .at(span, "message type unknown")
+                .with_label(self.edge.span, "no method of this chain is declared")
+                .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+            cx.report_missing(diagnostic);
+            return None;
+        }
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+        for (at, method) in self.edge.methods.iter().enumerate() {
+            let message = method.message(self.column.direction);
+            if seen.insert(message) {
+                found.push(find(cx, at, message)?);
+            }
+        }
+        Some(found)
+    }
+
+    /// Finds the field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
+    fn field_at<'c>(
+        &self,
+        cx: &mut Cx<'c>,
+        (method, message): (usize, usize),
+        names: &[String],
+        span: Span,
+    ) -> Option<&'c Field> {
+        let schema = cx.schema;
+        let mut at = message;
+        for (depth, name) in names.iter().enumerate() {
+            let Some(field) = schema.messages[at].field(name) else {
+                let method = &self.edge.methods[method];
+                chain::no_such_field(cx, method, at, name, self.column, span, depth);
+                return None;
+            };
+            if depth + 1 == names.len() {
+                return Some(field);
+            }
+            let dotted = names[..=depth].join(".");
+            at = match field.kind {
+                _ if field.presence == Presence::Repeated => return self.is_a_list(cx, &dotted, span),
+                FieldKind::Message(inner) => inner,
+                _ => {
+                    let message = format!("`{dotted}` is not a message and has no fields");
+                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                        .at(span, "the path continues here")
+                        .with_help("end the path at that field");
+                    cx.report(diagnostic);
+                    return None;
+                }
+            };
+        }
+        None
+    }
+
+    /// Returns the column for a location, and declares it if it is new.
+    fn declare(
+        &self,
+        columns: &mut NewColumns,
+        name: &str,
+        (ty, nullable): (Type, bool),
+        place: ColumnLocation,
+    ) -> usize {
+        let direction = self.column.direction;
+        if let Some(at) = columns.at(direction, &place) {
+            return at;
+        }
+        let column = Column {
+            name: name.to_owned(),
+            ty,
+            nullable,
+            direction,
+            read: false,
+            written: false,
+            replied: false,
+            span: self.column.span,
+        };
+        columns.add(column, place)
+    }
 
     /// Reports a list where one value is expected.
-    fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
+    fn is_a_list<T>(&self, cx: &mut Cx<'_>, dotted: &str, span: Span) -> Option<T> {
         let message = format!("`{dotted}` is a list, but a single value is expected here");
         let help = match self.item {
             Some(_) => "only fields that are not repeated can be read from a list element".to_owned(),
@@ -478,27 +503,41 @@ impl<'c> Scope<'_, 'c> {
         };
         let diagnostic =
             Diagnostic::error(code::NOT_A_LIST, message).at(span, "repeated field").with_help(help);
-        self.cx.report(diagnostic);
+        cx.report(diagnostic);
         None
     }
+}
 
-    /// Reports a list expression over a field that is not a list of this kind.
-    fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
-        let diagnostic =
-            Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
-                .at(span, label)
-                .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map");
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Reports a message where one value is expected.
-    fn is_a_message<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
-        let message = format!("`{dotted}` is a message, but a single value is expected here");
+/// The common type in all messages; nullable if it is nullable in one.
+fn common_type(cx: &mut Cx<'_>, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
+    let (ty, _) = *found.first()?;
+    if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
+        let message = "this field has different types in the messages of the chain's methods";
+        let help = "write one chain per message type: `METHOD 'package.Service/Method'`";
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-            .at(span, "a message with fields")
-            .with_help("name one of its fields, or test whether it is set: `present(...)`");
-        self.cx.report(diagnostic);
-        None
+            .at(span, format!("{ty} in one, {other} in another"))
+            .with_help(help);
+        cx.report(diagnostic);
+        return None;
     }
+    Some((ty, found.iter().any(|(_, nullable)| *nullable)))
+}
+
+/// Reports a list expression over a field that is not a list of this kind.
+fn is_no_list<T>(cx: &mut Cx<'_>, dotted: &str, label: &str, span: Span) -> Option<T> {
+    let diagnostic = Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
+        .at(span, label)
+        .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map");
+    cx.report(diagnostic);
+    None
+}
+
+/// Reports a message where one value is expected.
+fn is_a_message<T>(cx: &mut Cx<'_>, dotted: &str, span: Span) -> Option<T> {
+    let message = format!("`{dotted}` is a message, but a single value is expected here");
+    let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+        .at(span, "a message with fields")
+        .with_help("name one of its fields, or test whether it is set: `present(...)`");
+    cx.report(diagnostic);
+    None
 }

@@ -5,7 +5,7 @@ use weft_core::{Type, Value};
 
 use super::expr::article;
 use super::fold::fold;
-use super::scope::{ColumnVisibility, Scope, View, VisibleRow, with_length};
+use super::scope::{ColumnVisibility, Scope, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects, frame, header_changes, native};
@@ -593,15 +593,11 @@ fn handler(
     let element = &checked.element;
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
-        let row = scope.add_row(old, false);
-        scope.visible_rows.push(VisibleRow {
-            alias: OLD.to_owned(),
-            row,
-            visibility: ColumnVisibility::Hidden,
-        });
+        let row = scope.rows.add(old, false);
+        scope.rows.show(OLD, row, ColumnVisibility::Hidden);
     }
     let body = scope.block(&ast.body);
-    let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
+    let (locals, rows, frames) = scope.into_parts();
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
     header_changes::check_stale_reads(cx, checked, &frames, &handler.body);

@@ -577,7 +577,7 @@ impl Scope<'_, '_> {
         let is_there = matches!(&found.place, ColumnLocation::Frame(field) if self.is_in_known_layer(field));
         let (ty, nullable) = (found.ty, found.nullable && !is_there);
         let at = self.frame_at(found, name, span)?;
-        let nullable = nullable && !self.is_non_null(NonNull::Column(at));
+        let nullable = nullable && !self.non_null.contains(NonNull::Column(at));
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
@@ -593,26 +593,35 @@ impl Scope<'_, '_> {
         }
         let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
         let name = if is_presence { format!("present({name})") } else { name.to_owned() };
-        let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
-        // Columns of a binding follow the columns of the bound element.
-        let first = self.bound.map_or(0, |bound| bound.n_columns);
-        if let Some(at) = known.into_iter().position(|known| known.name == name) {
-            return Some(first + at);
+        let own = self.element.columns.iter().position(|known| known.name == name);
+        if let Some(at) = own.or_else(|| self.new_columns.named(&name)) {
+            return Some(at);
         }
-        self.frames.push((
-            Column {
-                name,
-                ty: found.ty,
-                nullable: found.nullable,
-                direction: Direction::Request,
-                read: false,
-                written: false,
-                replied: false,
-                span,
-            },
-            found.place,
-        ));
-        Some(first + self.element.columns.len() + self.frames.len() - 1)
+        let column = Column {
+            name,
+            ty: found.ty,
+            nullable: found.nullable,
+            direction: Direction::Request,
+            read: false,
+            written: false,
+            replied: false,
+            span,
+        };
+        Some(self.new_columns.add(column, found.place))
+    }
+
+    /// Whether a field of a frame is present because a condition has tested its layer.
+    fn is_in_known_layer(&self, field: &FieldRef) -> bool {
+        let holds = |layer: &LayerRef| {
+            layer.level == field.layer.level
+                && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
+        };
+        let mut tested = self.non_null.columns().filter_map(|at| self.new_columns.location(at));
+        field.fields.is_some()
+            && !self.cx.formats.may_lack(field)
+            && tested.any(|place| {
+                matches!(place, ColumnLocation::Frame(known) if known.fields.is_none() && holds(&known.layer))
+            })
     }
 
     /// The frame column that a SET names; None for other paths. The inner None is a reported error.

@@ -6,7 +6,7 @@ use weft_core::types::Repr;
 
 use super::expr::{Environment, article};
 use super::query::{conjuncts, mentions};
-use super::scope::{ColumnVisibility, Scope, VisibleRow};
+use super::scope::{ColumnVisibility, Scope};
 use crate::ast;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
@@ -38,16 +38,12 @@ impl Scope<'_, '_> {
         first: &ast::First,
         on: &ast::Expr,
     ) -> Option<Join> {
-        let row = self.add_row(table, false);
+        let row = self.rows.add(table, false);
         let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
-        self.visible_rows.push(VisibleRow {
-            alias: alias.clone(),
-            row,
-            visibility: ColumnVisibility::Joined(Vec::new()),
-        });
+        self.rows.show(&alias, row, ColumnVisibility::Joined(Vec::new()));
         let by = self.order_of(table, row, first);
         let condition = self.condition(on);
-        self.rows[row.0].optional = join.left.is_some();
+        self.rows.set_optional(row, join.left.is_some());
         let is_matchable = self.check_matchable(table, join);
         let parts = self.parts(row, &alias, condition?)?;
         let (by, ()) = (by?, is_matchable?);

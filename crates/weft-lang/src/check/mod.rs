@@ -34,6 +34,7 @@ mod matching;
 mod named_ports;
 pub mod native;
 pub mod network;
+mod new_columns;
 mod null_narrowing;
 mod query;
 pub mod queue;

@@ -5,7 +5,7 @@ use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
 use super::expr::{Environment, and, article};
-use super::scope::{ColumnVisibility, Scope, View, VisibleRow, leaf};
+use super::scope::{ColumnVisibility, Scope, View, leaf};
 use super::walk::each_expr;
 use super::{fold, functions};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
@@ -24,14 +24,11 @@ impl Scope<'_, '_> {
         alias: &str,
         check: impl FnOnce(&mut Self, RowId) -> T,
     ) -> (RowId, T) {
-        let row = self.add_row(table, false);
-        self.visible_rows.push(VisibleRow {
-            alias: alias.to_owned(),
-            row,
-            visibility: ColumnVisibility::First,
-        });
+        let n_visible_rows = self.rows.visible().len();
+        let row = self.rows.add(table, false);
+        self.rows.show(alias, row, ColumnVisibility::First);
         let result = check(self, row);
-        self.visible_rows.pop();
+        self.rows.hide_after(n_visible_rows);
         (row, result)
     }
 
@@ -42,7 +39,7 @@ impl Scope<'_, '_> {
         condition: Option<Expr>,
         span: Span,
     ) -> Option<(Vec<Expr>, Option<Expr>)> {
-        let table = self.table(self.rows[row.0].table);
+        let table = self.table(self.rows.get(row).table);
         let mut parts = Vec::new();
         if let Some(condition) = condition {
             conjuncts(condition, &mut parts);
@@ -99,12 +96,12 @@ impl Scope<'_, '_> {
         let hides = |(name, local): &&(Ident, Option<LocalId>)| {
             columns.contains(&name.name.as_str()) && local.is_some_and(is_looked_at)
         };
-        self.names.iter().rev().find(hides).map(|(name, _)| name)
+        self.locals.visible().iter().rev().find(hides).map(|(name, _)| name)
     }
 
     fn alias_of(&self, row: RowId) -> &str {
-        let table = &self.table(self.rows[row.0].table).name;
-        self.visible_rows.iter().find(|visible| visible.row == row).map_or(table, |visible| &visible.alias)
+        let table = &self.table(self.rows.get(row).table).name;
+        self.rows.visible().iter().find(|visible| visible.row == row).map_or(table, |visible| &visible.alias)
     }
 
     /// Returns the operand that a key column is compared with, as a value of the key's type.
@@ -137,7 +134,7 @@ impl Scope<'_, '_> {
     /// Checks a JOIN and makes its row visible. At most [`JOINS_MAX`] rows are visible at one point.
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
         // Each name is looked up in all of them.
-        if self.visible_rows.len() >= JOINS_MAX {
+        if self.rows.visible().len() >= JOINS_MAX {
             let message = format!("more than {JOINS_MAX} joined rows are visible at one point");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(join.span, "one too many")
@@ -148,7 +145,7 @@ impl Scope<'_, '_> {
         let table = self.table_ref(&join.table)?;
         let left = join.left.is_some();
         let alias = join.alias.as_ref().unwrap_or(&join.table);
-        if let Some(known) = self.visible_rows.iter().find(|visible| {
+        if let Some(known) = self.rows.visible().iter().find(|visible| {
             visible.alias == alias.name && matches!(visible.visibility, ColumnVisibility::Joined(_))
         }) {
             let message = format!("two joined tables are named `{}`", known.alias);
@@ -161,7 +158,7 @@ impl Scope<'_, '_> {
         if let (Some(first), JoinCondition::On(on)) = (&join.first, &join.condition) {
             return self.join_first(join, table, first, on);
         }
-        let row = self.add_row(table, false);
+        let row = self.rows.add(table, false);
         let using = match &join.condition {
             JoinCondition::Using(columns) => columns.iter().map(|column| column.name.clone()).collect(),
             JoinCondition::On(_) => Vec::new(),
@@ -171,27 +168,18 @@ impl Scope<'_, '_> {
                 let parts: Vec<Option<Expr>> =
                     columns.iter().map(|column| self.using(table, row, column)).collect();
                 let parts: Option<Vec<Expr>> = parts.into_iter().collect();
-                self.add_visible_row(alias, row, using);
+                self.rows.show(&alias.name, row, ColumnVisibility::Joined(using));
                 parts.map(|parts| parts.into_iter().reduce(and))
             }
             JoinCondition::On(on) => {
-                self.add_visible_row(alias, row, using);
+                self.rows.show(&alias.name, row, ColumnVisibility::Joined(using));
                 self.condition(on).map(Some)
             }
         };
         let split = condition.and_then(|condition| self.split_key(row, condition, join.span));
-        self.rows[row.0].optional = left;
+        self.rows.set_optional(row, left);
         let (key, condition) = split?;
         Some(Join { table, row, first: None, key, condition, left, span: join.span })
-    }
-
-    /// Makes a joined row visible under this alias.
-    pub(super) fn add_visible_row(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
-        self.visible_rows.push(VisibleRow {
-            alias: alias.name.clone(),
-            row,
-            visibility: ColumnVisibility::Joined(using),
-        });
     }
 
     /// Checks `USING (c)`: the table's column equals that of `input`.

@@ -1,20 +1,28 @@
 //! Name resolution: the meaning of a name at a point in a program.
 
+mod locals;
+mod rows;
+
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
-use super::binding::{BindingContext, ListElement};
+use super::binding::BindingContext;
 use super::element::OLD;
-use super::null_narrowing::NonNull;
+use super::new_columns::NewColumns;
+use super::null_narrowing::{NonNull, NonNulls};
 use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta,
-    Row, RowId, Table, TableRef,
+    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, Meta, Row, RowId,
+    Table, TableRef,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
+
+use locals::Locals;
+use rows::Rows;
+pub(super) use rows::{ColumnVisibility, VisibleRow};
 
 /// The set of names available at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,45 +47,19 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) element: &'a Element,
     pub(super) shared: &'a [Table],
     pub(super) view: View,
-    pub(super) locals: Vec<Local>,
-    pub(super) rows: Vec<Row>,
-    /// Visible LETs, innermost last; None for one whose value has an error.
-    pub(super) names: Vec<(Ident, Option<LocalId>)>,
-    /// Visible rows, innermost last.
-    pub(super) visible_rows: Vec<VisibleRow>,
+    pub(super) locals: Locals,
+    pub(super) rows: Rows,
     /// Call sites of `rand()` so far in this element.
     pub(super) n_rand: &'a mut u32,
     /// The merged column that a SET changes by its own operation; the operation may read it.
     pub(super) merging: Option<(RowId, usize)>,
     /// The column that a SET may count in: its value is a call of `counted`.
     pub(super) counting: Option<(RowId, usize)>,
-    /// Frame columns that are declared by their first use here; they follow the element's columns.
-    pub(super) frames: Vec<(Column, ColumnLocation)>,
-    /// The values that are known not to be NULL here.
-    pub(super) non_null: Vec<NonNull>,
+    /// Columns that are declared by their first use here.
+    pub(super) new_columns: NewColumns,
+    pub(super) non_null: NonNulls,
     /// The column whose binding is checked.
     pub(super) bound: Option<BindingContext<'a>>,
-    /// The element of the list expression whose condition is checked.
-    pub(super) item: Option<ListElement>,
-}
-
-/// A row that can be seen.
-#[derive(Clone, Debug)]
-pub(super) struct VisibleRow {
-    pub(super) alias: String,
-    pub(super) row: RowId,
-    pub(super) visibility: ColumnVisibility,
-}
-
-/// The meaning of an unqualified column name for a visible row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ColumnVisibility {
-    /// This row's column takes precedence over all other names: the table of an UPDATE.
-    First,
-    /// This row's column, if the name is unique; a column of USING is the same as that of `input`.
-    Joined(Vec<String>),
-    /// None: the columns must be qualified with the alias.
-    Hidden,
 }
 
 /// The engine's metadata of a tuple: name, type, nullable.
@@ -176,24 +158,25 @@ impl<'a, 'c> Scope<'a, 'c> {
         view: View,
         n_rand: &'a mut u32,
     ) -> Self {
-        let (locals, rows, names, visible_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             cx,
             element,
             shared,
             view,
-            locals,
-            rows,
-            names,
-            visible_rows,
+            locals: Locals::default(),
+            rows: Rows::default(),
             n_rand,
             merging: None,
             counting: None,
-            frames: Vec::new(),
-            non_null: Vec::new(),
+            new_columns: NewColumns::after(element.columns.len(), Vec::new()),
+            non_null: NonNulls::new(element.layer != Layer::Rpc),
             bound: None,
-            item: None,
         }
+    }
+
+    /// The locals, the rows, and the columns that are declared here.
+    pub(super) fn into_parts(self) -> (Vec<Local>, Vec<Row>, Vec<(Column, ColumnLocation)>) {
+        (self.locals.into_all(), self.rows.into_all(), self.new_columns.into_all())
     }
 
     // ---- tables ------------------------------------------------------------------------------------------------
@@ -231,12 +214,6 @@ impl<'a, 'c> Scope<'a, 'c> {
             TableRef::Own(index) => &self.element.tables[index],
             TableRef::Shared(index) => &self.shared[index],
         }
-    }
-
-    /// A new row of a table.
-    pub(super) fn add_row(&mut self, table: TableRef, optional: bool) -> RowId {
-        self.rows.push(Row { table, optional });
-        RowId(self.rows.len() - 1)
     }
 
     /// The column of a table; reports an error if it is unknown.
@@ -283,10 +260,9 @@ impl<'a, 'c> Scope<'a, 'c> {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.input_column(column),
             [alias, column] => {
-                match self.visible_rows.iter().rposition(|visible| visible.alias == alias.name) {
-                    Some(at) => {
-                        let row = self.visible_rows[at].row;
-                        let column_index = self.column_of(self.rows[row.0].table, column)?;
+                match self.rows.visible().iter().rfind(|visible| visible.alias == alias.name) {
+                    Some(&VisibleRow { row, .. }) => {
+                        let column_index = self.column_of(self.rows.get(row).table, column)?;
                         self.row_column(row, column_index, path.span)
                     }
                     None => self.layer_path(path),
@@ -307,10 +283,10 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// Resolves a name without a dot: a LET, a column of a joined row, a column of the element, or a declaration.
     /// None if it is unknown.
     fn bare_name(&mut self, name: &Ident) -> Option<Expr> {
-        if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
+        if let Some((_, local)) = self.locals.find(&name.name) {
             let id = (*local)?;
-            let Local { ty, nullable, .. } = self.locals[id.0];
-            let nullable = nullable && !self.is_non_null(NonNull::Local(id));
+            let Local { ty, nullable, .. } = *self.locals.get(id);
+            let nullable = nullable && !self.non_null.contains(NonNull::Local(id));
             return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
         }
         if let Some(found) = self.joined_column(name) {
@@ -345,8 +321,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// Finds the column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
-        for visible in self.visible_rows.iter().rev() {
-            let table = self.table(self.rows[visible.row.0].table);
+        for visible in self.rows.visible().iter().rev() {
+            let table = self.table(self.rows.get(visible.row).table);
             let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
             match &visible.visibility {
                 ColumnVisibility::First if found.is_empty() => {
@@ -358,7 +334,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         // The columns of USING are equal, so any of them is correct; `input` has the column too.
         if let Some((row, at, _)) = found.iter().rev().find(|(.., is_using)| *is_using)
-            && !self.rows[row.0].optional
+            && !self.rows.get(*row).optional
         {
             return Some(self.row_column(*row, *at, name.span));
         }
@@ -375,7 +351,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// Reports a name that several visible rows have.
     fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
         let visible_rows = self
-            .visible_rows
+            .rows
+            .visible()
             .iter()
             .filter(|visible| matches!(visible.visibility, ColumnVisibility::Joined(_)));
         let mut owners: Vec<&str> = visible_rows.map(|visible| visible.alias.as_str()).collect();
@@ -394,7 +371,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// Reads a column of a table row. Reports a merged column outside of ON EVERY.
     pub(super) fn row_column(&mut self, row: RowId, at: usize, span: Span) -> Option<Expr> {
-        let Row { table, optional } = self.rows[row.0];
+        let &Row { table, optional } = self.rows.get(row);
         let table = self.table(table);
         let column = &table.columns[at];
         if self.cx.is_broken(column.span) {
@@ -529,9 +506,10 @@ impl<'a, 'c> Scope<'a, 'c> {
                 ),
             )
         } else {
-            let aliases: Vec<&str> = self.visible_rows.iter().map(|visible| visible.alias.as_str()).collect();
+            let aliases: Vec<&str> =
+                self.rows.visible().iter().map(|visible| visible.alias.as_str()).collect();
             let diagnostic = match self.is_table(&first.name) {
-                true if self.visible_rows.iter().any(|visible| visible.alias == OLD) => diagnostic.with_help(format!(
+                true if self.rows.visible().iter().any(|visible| visible.alias == OLD) => diagnostic.with_help(format!(
                     "read the removed row as `OLD.{0}`; read another row with `(SELECT {0} FROM {1} WHERE ...)`",
                     last.name, first.name
                 )),
@@ -710,11 +688,11 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// Returns all names that can be written here, for suggestions.
     fn visible_names(&self) -> Vec<String> {
-        let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
+        let mut names: Vec<&str> = self.locals.visible().iter().map(|(name, _)| name.name.as_str()).collect();
         for visible in
-            self.visible_rows.iter().filter(|visible| visible.visibility != ColumnVisibility::Hidden)
+            self.rows.visible().iter().filter(|visible| visible.visibility != ColumnVisibility::Hidden)
         {
-            let table = self.table(self.rows[visible.row.0].table);
+            let table = self.table(self.rows.get(visible.row).table);
             names.extend(table.columns.iter().map(|column| column.name.as_str()));
         }
         let direction = self.view.direction();

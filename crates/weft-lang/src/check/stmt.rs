@@ -10,8 +10,8 @@ use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    AnswerTarget, ArithOp, AssignTarget, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, RowId,
-    Stmt, StmtKind, TableRef, Verdict, VerdictKind,
+    AnswerTarget, ArithOp, AssignTarget, Expr, ExprKind, Function, HandlerKind, Merge, RowId, Stmt, StmtKind,
+    TableRef, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -24,7 +24,7 @@ impl Scope<'_, '_> {
     /// Checks the statements of a block. Its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let (n_names, n_visible_rows, n_non_null) =
-            (self.names.len(), self.visible_rows.len(), self.non_null.len());
+            (self.locals.visible().len(), self.rows.visible().len(), self.non_null.len());
         let mut body = Vec::new();
         for (index, stmt) in stmts.iter().enumerate() {
             if self.cx.is_at_limit() {
@@ -42,9 +42,9 @@ impl Scope<'_, '_> {
                 break;
             }
         }
-        self.names.truncate(n_names);
-        self.visible_rows.truncate(n_visible_rows);
-        self.non_null.truncate(n_non_null);
+        self.locals.hide_after(n_names);
+        self.rows.hide_after(n_visible_rows);
+        self.non_null.forget_after(n_non_null);
         body
     }
 
@@ -52,19 +52,19 @@ impl Scope<'_, '_> {
     /// ones. After the IF, the negations of the leading arms that end the handler still hold.
     fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
         let n_non_null = self.non_null.len();
-        let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);
+        let (mut checked, mut n_untrue, mut all_end) = (Some(Vec::new()), n_non_null, true);
         for arm in arms {
             let condition = self.condition(&arm.condition);
             let n_before = self.non_null.len();
-            condition.iter().for_each(|condition| self.assume_true(condition));
+            condition.iter().for_each(|condition| self.non_null.assume_true(condition));
             let body = self.block(&arm.body);
-            self.non_null.truncate(n_before);
+            self.non_null.forget_after(n_before);
             if let Some(condition) = &condition {
-                self.assume_not_true(condition);
+                self.non_null.assume_not_true(condition);
             }
             all_end &= ends_handler(&arm.body);
             if all_end {
-                untrue = self.non_null[n_non_null..].to_vec();
+                n_untrue = self.non_null.len();
             }
             checked = checked.zip(condition).map(|(mut arms, condition)| {
                 arms.push((condition, body));
@@ -72,8 +72,7 @@ impl Scope<'_, '_> {
             });
         }
         let otherwise = otherwise.map(|body| self.block(body)).unwrap_or_default();
-        self.non_null.truncate(n_non_null);
-        self.non_null.extend(untrue);
+        self.non_null.forget_after(n_untrue);
         Some(StmtKind::If { arms: checked?, otherwise })
     }
 
@@ -142,7 +141,7 @@ impl Scope<'_, '_> {
             }),
             None => self.expr(value, None),
         };
-        if let Some((first, _)) = self.names.iter().find(|(known, _)| known.name == name.name) {
+        if let Some((first, _)) = self.locals.visible().iter().find(|(known, _)| known.name == name.name) {
             let diagnostic =
                 Diagnostic::error(code::DUPLICATE_NAME, format!("`{}` is named twice", name.name))
                     .at(name.span, "the second")
@@ -150,8 +149,8 @@ impl Scope<'_, '_> {
                     .with_help("a LET cannot be changed; give the new value its own name");
             self.cx.report(diagnostic);
         }
-        let local = value.as_ref().map(|value| self.add_local(name, value.ty, value.nullable));
-        if self.names.len() >= LOCALS_MAX {
+        let local = value.as_ref().map(|value| self.locals.add(name, value.ty, value.nullable));
+        if self.locals.visible().len() >= LOCALS_MAX {
             let message = format!("more than {LOCALS_MAX} names in one handler");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(name.span, "one too many")
@@ -159,13 +158,8 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        self.names.push((name.clone(), local));
+        self.locals.show(name, local);
         Some(StmtKind::Let { local: local?, value: value? })
-    }
-
-    fn add_local(&mut self, name: &Ident, ty: Type, nullable: bool) -> LocalId {
-        self.locals.push(Local { name: name.name.clone(), ty: types::without_length(ty), nullable });
-        LocalId(self.locals.len() - 1)
     }
 
     /// Checks a SET: the target, and that the value has its type.
@@ -261,7 +255,7 @@ impl Scope<'_, '_> {
         let element = self.element;
         let whose = format!("`{}`", name.name);
         if path.segments.len() == 1
-            && let Some((known, _)) = self.names.iter().find(|(known, _)| known.name == name.name)
+            && let Some((known, _)) = self.locals.find(&name.name)
         {
             let label = format!("`{}` is a LET", known.name);
             let help = "a LET cannot be changed: use a CALL column, or another LET";
@@ -369,12 +363,10 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        let n_visible_rows = self.visible_rows.len();
+        let n_visible_rows = self.rows.visible().len();
         let query = self.query(&guard.select);
         let set = self.selected_items(&guard.select.items);
-        for visible in &mut self.visible_rows[n_visible_rows..] {
-            visible.visibility = ColumnVisibility::Hidden;
-        }
+        self.rows.qualify_after(n_visible_rows);
         let otherwise = self.guard_else(guard, span);
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
     }
@@ -481,7 +473,7 @@ impl Scope<'_, '_> {
             self.cx.report_unless_broken(table.span, diagnostic);
             return None;
         }
-        let is_scanned = |row: &RowId| self.rows[row.0].table == found;
+        let is_scanned = |row: &RowId| self.rows.get(*row).table == found;
         if makes_rows && self.scanning().iter().any(is_scanned) {
             let message = format!("rows are inserted into `{}` while it is scanned", name.name);
             let diagnostic = Diagnostic::error(code::SCANNED_TABLE_GROWS, message)
@@ -494,7 +486,8 @@ impl Scope<'_, '_> {
     }
 
     fn scanning(&self) -> Vec<RowId> {
-        let scans = self.visible_rows.iter().filter(|visible| visible.visibility == ColumnVisibility::First);
+        let scans =
+            self.rows.visible().iter().filter(|visible| visible.visibility == ColumnVisibility::First);
         scans.map(|visible| visible.row).collect()
     }
 
@@ -504,7 +497,7 @@ impl Scope<'_, '_> {
         if sink.is_none() && !self.is_table(&insert.into.name) {
             return self.unknown_target(&insert.into);
         }
-        let n_visible_rows = self.visible_rows.len();
+        let n_visible_rows = self.rows.visible().len();
         let query = match &insert.source {
             InsertSource::Select(select) => {
                 self.check_input(select.span)?;
@@ -514,7 +507,7 @@ impl Scope<'_, '_> {
         };
         let table = if sink.is_none() { self.written_table(&insert.into, true) } else { None };
         let rows = self.inserted_rows(insert, sink, table);
-        self.visible_rows.truncate(n_visible_rows);
+        self.rows.hide_after(n_visible_rows);
         let (query, rows) = (query?, rows?);
         match sink {
             Some(sink) => Some(StmtKind::Emit { sink, query, rows }),
@@ -836,8 +829,8 @@ impl Scope<'_, '_> {
         {
             // A new name is a LET. If ELSE continues, it may have no value.
             let ends = update.otherwise.as_ref().is_some_and(|body| ends_handler(body));
-            let local = self.add_local(name, column.ty, column.nullable || !ends);
-            self.names.push((name.clone(), Some(local)));
+            let local = self.locals.add(name, column.ty, column.nullable || !ends);
+            self.locals.show(name, Some(local));
             self.cx.returned.push((local, name.clone()));
             return Some((at, AssignTarget::Local(local)));
         }
@@ -868,7 +861,7 @@ impl Scope<'_, '_> {
             || element.vars.iter().any(|var| var.name == name)
             || element.columns.iter().any(|column| column.name == name)
             || element.params.iter().any(|param| param.name == name)
-            || self.names.iter().any(|(known, _)| known.name == name)
+            || self.locals.find(name).is_some()
             || super::scope::METAS.iter().any(|(known, ..)| *known == name)
     }
 

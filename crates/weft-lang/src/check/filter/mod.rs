@@ -158,7 +158,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
         }
         body.push(Stmt { kind: StmtKind::Key { key, parts }, span: first.span.to(last.span) });
     }
-    let (locals, rows) = (scope.locals, scope.rows);
+    let (locals, rows, _) = scope.into_parts();
     if body.is_empty() {
         return;
     }
