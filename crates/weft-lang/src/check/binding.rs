@@ -16,7 +16,7 @@ use super::element::Checked;
 use super::expr::{Environment, compound, constant};
 use super::new_columns::NewColumns;
 use super::scope::{Scope, View, leaf};
-use super::{effects, header};
+use super::{effects, header, query};
 use crate::ast::{self, ListForm, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, ListLocation};
@@ -95,176 +95,169 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
 }
 
 impl<'a> Scope<'a, '_> {
-    /// Resolves a path in a binding of a chain on calls; None in other contexts. The inner None is a reported error.
-    pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
-        let bound = self.message_binding()?;
-        if bound.is_of_item(path) {
-            return Some(self.member(path));
-        }
-        let (edge, direction) = (bound.edge, bound.column.direction);
-        if let [first, name] = path.segments.as_slice()
-            && first.name == "header"
-        {
-            let name = header::name(self.cx, &name.name, name.span);
-            return Some(name.map(|name| leaf(ExprKind::Header(name), Type::Text(None), true, path.span)));
-        }
-        if let [name] = path.segments.as_slice()
-            && !chain::in_all_messages(self.cx, edge, direction, &name.name)
-        {
-            if let Some(found) = self.read_meta(name) {
-                return Some(Some(found));
-            }
-            if let Some(status) = Status::from_name(&name.name) {
-                let value = Value::Int(status.code().into());
-                return Some(Some(constant(value, Type::Status, name.span)));
-            }
-        }
-        Some(self.bound_field(path))
-    }
-
-    /// Resolves a path to a field of the message.
-    fn bound_field(&mut self, path: &Path) -> Option<Expr> {
-        let (bound, cx) = (self.bound.as_ref()?, &mut *self.cx);
-        let (names, ty, nullable) = bound.field(cx, path)?;
-        let at = bound.declare(
-            &mut self.new_columns,
-            &path.to_dotted(),
-            (ty, nullable),
-            ColumnLocation::Body(names),
-        );
-        Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
-    }
-
-    /// Resolves a path to a field of the list element.
-    fn member(&mut self, path: &Path) -> Option<Expr> {
-        let (at, ty, nullable) = self.bound.as_mut()?.member(self.cx, &path.segments[1..], path.span)?;
-        Some(leaf(ExprKind::Member(at), ty, nullable, path.span))
-    }
-
     /// The binding of a column of a chain on calls, if one is checked.
     fn message_binding(&self) -> Option<&BindingContext<'a>> {
         self.bound.as_ref().filter(|bound| !bound.edge.is_packet)
     }
+}
 
-    /// `present(req.filter)` in a binding: whether a message or field is set, here or in a list element. None in other
-    /// contexts.
-    pub(super) fn bound_present(&mut self, path: &Path, span: Span) -> Option<Option<Expr>> {
-        let is_of_item = self.message_binding()?.is_of_item(path);
-        Some(if is_of_item {
-            self.member(path).and_then(|value| self.is_not_null(value, path, span))
-        } else {
-            self.presence(path, span)
-        })
+/// Resolves a path in a binding of a chain on calls; None in other contexts. The inner None is a reported error.
+pub(super) fn bound_path(scope: &mut Scope<'_, '_>, path: &Path) -> Option<Option<Expr>> {
+    let bound = scope.message_binding()?;
+    if bound.is_of_item(path) {
+        return Some(member(scope, path));
     }
-
-    /// Checks `present(path)` for a message or field of the message.
-    fn presence(&mut self, path: &Path, span: Span) -> Option<Expr> {
-        let (bound, cx) = (self.bound.as_ref()?, &mut *self.cx);
-        if let Some(names) = bound.message_at(cx, path)? {
-            let name = format!("present({})", path.to_dotted());
-            let place = ColumnLocation::Present(names);
-            let at = bound.declare(&mut self.new_columns, &name, (Type::Bool, false), place);
-            return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
+    let (edge, direction) = (bound.edge, bound.column.direction);
+    if let [first, name] = path.segments.as_slice()
+        && first.name == "header"
+    {
+        let name = header::name(scope.cx, &name.name, name.span);
+        return Some(name.map(|name| leaf(ExprKind::Header(name), Type::Text(None), true, path.span)));
+    }
+    if let [name] = path.segments.as_slice()
+        && !chain::in_all_messages(scope.cx, edge, direction, &name.name)
+    {
+        if let Some(found) = scope.read_meta(name) {
+            return Some(Some(found));
         }
-        let value = self.bound_field(path)?;
-        self.is_not_null(value, path, span)
-    }
-
-    /// Whether a value is not NULL; the value must be nullable.
-    fn is_not_null(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
-        if !value.nullable {
-            let message = format!("the message does not record whether `{}` is set", path.to_dotted());
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(path.span, "reads as its default when absent")
-                .with_help(
-                    "declare the field `optional` in the .proto file, or compare it with its default value",
-                );
-            self.cx.report(diagnostic);
-            return None;
+        if let Some(status) = Status::from_name(&name.name) {
+            let value = Value::Int(status.code().into());
+            return Some(Some(constant(value, Type::Status, name.span)));
         }
-        let is_null = compound(ExprKind::IsNull(value.into()), Type::Bool, span);
-        let is_null = Expr { nullable: false, ..is_null };
-        Some(compound(ExprKind::Not(is_null.into()), Type::Bool, span))
     }
+    Some(bound_field(scope, path))
+}
 
-    /// Checks the value of a map entry: `req.labels['team']`.
-    pub(super) fn entry(&mut self, path: &Path, key: &ast::Expr, span: Span) -> Option<Expr> {
-        if self.message_binding().is_none() {
-            return self.no_list_here(path.span);
-        }
-        let (names, ty, of_key) = self.bound.as_ref()?.map_at(self.cx, path)?;
-        let wanted = match self.typed(key, of_key)?.kind {
-            ExprKind::Const(Value::Bytes(text)) => {
-                EntryKey::Text(String::from_utf8_lossy(&text).into_owned())
-            }
-            ExprKind::Const(Value::Int(n)) => EntryKey::Number(n as u64),
-            ExprKind::Const(Value::Bool(b)) => EntryKey::Number(b.into()),
-            _ => {
-                return self.not_constant(
-                    key.span,
-                    "write the key of a map entry as a literal: `req.labels['team']`",
-                );
-            }
-        };
-        let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
-        let place = ColumnLocation::Entry(names, wanted);
-        let at = self.bound.as_ref()?.declare(&mut self.new_columns, &name, (ty, true), place);
-        Some(leaf(ExprKind::Column(at), ty, true, span))
+/// Resolves a path to a field of the message.
+fn bound_field(scope: &mut Scope<'_, '_>, path: &Path) -> Option<Expr> {
+    let (bound, cx) = (scope.bound.as_ref()?, &mut *scope.cx);
+    let (names, ty, nullable) = bound.field(cx, path)?;
+    let at =
+        bound.declare(&mut scope.new_columns, &path.to_dotted(), (ty, nullable), ColumnLocation::Body(names));
+    Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
+}
+
+/// Resolves a path to a field of the list element.
+fn member(scope: &mut Scope<'_, '_>, path: &Path) -> Option<Expr> {
+    let (at, ty, nullable) = scope.bound.as_mut()?.member(scope.cx, &path.segments[1..], path.span)?;
+    Some(leaf(ExprKind::Member(at), ty, nullable, path.span))
+}
+
+/// `present(req.filter)` in a binding: whether a message or field is set, here or in a list element. None in other
+/// contexts.
+pub(super) fn bound_present(scope: &mut Scope<'_, '_>, path: &Path, span: Span) -> Option<Option<Expr>> {
+    let is_of_item = scope.message_binding()?.is_of_item(path);
+    Some(if is_of_item {
+        member(scope, path).and_then(|value| is_not_null(scope, value, path, span))
+    } else {
+        presence(scope, path, span)
+    })
+}
+
+/// Checks `present(path)` for a message or field of the message.
+fn presence(scope: &mut Scope<'_, '_>, path: &Path, span: Span) -> Option<Expr> {
+    let (bound, cx) = (scope.bound.as_ref()?, &mut *scope.cx);
+    if let Some(names) = bound.message_at(cx, path)? {
+        let name = format!("present({})", path.to_dotted());
+        let place = ColumnLocation::Present(names);
+        let at = bound.declare(&mut scope.new_columns, &name, (Type::Bool, false), place);
+        return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
     }
+    let value = bound_field(scope, path)?;
+    is_not_null(scope, value, path, span)
+}
 
-    /// Checks `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
-    pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
-        let Some(bound) = self.message_binding() else {
-            return self.no_list_here(look.list.span);
-        };
-        if bound.item.is_some() {
-            let diagnostic =
-                Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
-                    .at(span, "runs for each element of the outer list")
-                    .with_help("bind it to a column of its own, and combine the two columns in the element");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let path = &look.list;
-        let (names, lists) = self.bound.as_ref()?.list_at(self.cx, path)?;
-        let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
-        self.bound.as_mut()?.item =
-            Some(ListElement { name: look.item.name.clone(), lists, members: Vec::new() });
-        let filter = look.filter.as_ref().map(|filter| self.condition(filter));
-        let item = self.bound.as_mut()?.item.take()?;
-        let (filter, elements_max) = (filter.map_or(Some(None), |filter| filter.map(Some))?, max?);
-        let members: Vec<Vec<String>> = item.members.iter().map(|(path, ..)| path.clone()).collect();
-        let shown: Vec<String> = members.iter().map(|member| member.join(".")).collect();
-        let name = format!("{} ({}) MAX {elements_max}", path.to_dotted(), shown.join(", "));
-        let place = ColumnLocation::List(ListLocation { path: names, members, elements_max });
-        let bound = self.bound.as_ref()?;
-        let list = bound.declare(&mut self.new_columns, &name, (Type::Bytes(None), false), place);
-        let ty = if look.form == ListForm::Count { Type::Int(64) } else { Type::Bool };
-        let kind = ExprKind::List { form: look.form, list, elements_max, filter: filter.map(Box::new) };
-        Some(Expr { kind, ty, nullable: false, fallible: true, span })
-    }
-
-    /// Rejects a function that returns a new value on each call.
-    pub(super) fn draws<T>(&mut self, name: &str, span: Span) -> Option<T> {
-        let message = format!("`{name}` returns a new value on each call, but a column has one value");
-        let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)
-            .at(span, "not allowed in a binding")
-            .with_help("call it in the element");
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Reports a list expression outside of a binding.
-    fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
-        let message = "a list can only be read in a stage's binding";
-        let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
-            .at(span, "no message is available here")
+/// Whether a value is not NULL; the value must be nullable.
+fn is_not_null(scope: &mut Scope<'_, '_>, value: Expr, path: &Path, span: Span) -> Option<Expr> {
+    if !value.nullable {
+        let message = format!("the message does not record whether `{}` is set", path.to_dotted());
+        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+            .at(path.span, "reads as its default when absent")
             .with_help(
-                "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 9 MAX 99))`",
+                "declare the field `optional` in the .proto file, or compare it with its default value",
             );
-        self.cx.report(diagnostic);
-        None
+        scope.cx.report(diagnostic);
+        return None;
     }
+    let is_null = compound(ExprKind::IsNull(value.into()), Type::Bool, span);
+    let is_null = Expr { nullable: false, ..is_null };
+    Some(compound(ExprKind::Not(is_null.into()), Type::Bool, span))
+}
+
+/// Checks the value of a map entry: `req.labels['team']`.
+pub(super) fn entry(scope: &mut Scope<'_, '_>, path: &Path, key: &ast::Expr, span: Span) -> Option<Expr> {
+    if scope.message_binding().is_none() {
+        return no_list_here(scope, path.span);
+    }
+    let (names, ty, of_key) = scope.bound.as_ref()?.map_at(scope.cx, path)?;
+    let wanted = match scope.typed(key, of_key)?.kind {
+        ExprKind::Const(Value::Bytes(text)) => EntryKey::Text(String::from_utf8_lossy(&text).into_owned()),
+        ExprKind::Const(Value::Int(n)) => EntryKey::Number(n as u64),
+        ExprKind::Const(Value::Bool(b)) => EntryKey::Number(b.into()),
+        _ => {
+            return scope
+                .not_constant(key.span, "write the key of a map entry as a literal: `req.labels['team']`");
+        }
+    };
+    let name = format!("{}[{}]", path.to_dotted(), scope.cx.sources.slice(key.span));
+    let place = ColumnLocation::Entry(names, wanted);
+    let at = scope.bound.as_ref()?.declare(&mut scope.new_columns, &name, (ty, true), place);
+    Some(leaf(ExprKind::Column(at), ty, true, span))
+}
+
+/// Checks `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
+pub(super) fn list_expr(scope: &mut Scope<'_, '_>, look: &ast::ListExpr, span: Span) -> Option<Expr> {
+    let Some(bound) = scope.message_binding() else {
+        return no_list_here(scope, look.list.span);
+    };
+    if bound.item.is_some() {
+        let diagnostic =
+            Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
+                .at(span, "runs for each element of the outer list")
+                .with_help("bind it to a column of its own, and combine the two columns in the element");
+        scope.cx.report(diagnostic);
+        return None;
+    }
+    let path = &look.list;
+    let (names, lists) = scope.bound.as_ref()?.list_at(scope.cx, path)?;
+    let max =
+        query::bound_of(scope, &look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
+    scope.bound.as_mut()?.item =
+        Some(ListElement { name: look.item.name.clone(), lists, members: Vec::new() });
+    let filter = look.filter.as_ref().map(|filter| scope.condition(filter));
+    let item = scope.bound.as_mut()?.item.take()?;
+    let (filter, elements_max) = (filter.map_or(Some(None), |filter| filter.map(Some))?, max?);
+    let members: Vec<Vec<String>> = item.members.iter().map(|(path, ..)| path.clone()).collect();
+    let shown: Vec<String> = members.iter().map(|member| member.join(".")).collect();
+    let name = format!("{} ({}) MAX {elements_max}", path.to_dotted(), shown.join(", "));
+    let place = ColumnLocation::List(ListLocation { path: names, members, elements_max });
+    let bound = scope.bound.as_ref()?;
+    let list = bound.declare(&mut scope.new_columns, &name, (Type::Bytes(None), false), place);
+    let ty = if look.form == ListForm::Count { Type::Int(64) } else { Type::Bool };
+    let kind = ExprKind::List { form: look.form, list, elements_max, filter: filter.map(Box::new) };
+    Some(Expr { kind, ty, nullable: false, fallible: true, span })
+}
+
+/// Rejects a function that returns a new value on each call.
+pub(super) fn draws<T>(scope: &mut Scope<'_, '_>, name: &str, span: Span) -> Option<T> {
+    let message = format!("`{name}` returns a new value on each call, but a column has one value");
+    let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)
+        .at(span, "not allowed in a binding")
+        .with_help("call it in the element");
+    scope.cx.report(diagnostic);
+    None
+}
+
+/// Reports a list expression outside of a binding.
+fn no_list_here<T>(scope: &mut Scope<'_, '_>, span: Span) -> Option<T> {
+    let message = "a list can only be read in a stage's binding";
+    let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
+        .at(span, "no message is available here")
+        .with_help(
+            "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 9 MAX 99))`",
+        );
+    scope.cx.report(diagnostic);
+    None
 }
 
 impl BindingContext<'_> {

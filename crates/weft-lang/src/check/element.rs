@@ -8,7 +8,7 @@ use super::fold::fold;
 use super::scope::{ColumnVisibility, Scope, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, frame, header_changes, native};
+use super::{Cx, effects, frame, header_changes, native, stmt};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -596,7 +596,7 @@ fn handler(
         let row = scope.rows.add(old, false);
         scope.rows.show(OLD, row, ColumnVisibility::Hidden);
     }
-    let body = scope.block(&ast.body);
+    let body = stmt::block(&mut scope, &ast.body);
     let (locals, rows, frames) = scope.into_parts();
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);

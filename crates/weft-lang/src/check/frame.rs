@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 use weft_core::{Type, Value};
 
+use super::binding;
 use super::expr::{can_compare, constant_integer, function};
 use super::named_ports::NoPort;
 use super::null_narrowing::NonNull;
@@ -467,7 +468,7 @@ impl Scope<'_, '_> {
     /// Checks `present(layer)` for a known layer; None for other calls.
     pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
-            && let Some(found) = self.bound_present(path, span)
+            && let Some(found) = binding::bound_present(self, path, span)
         {
             return Some(found);
         }

@@ -10,7 +10,7 @@ use super::binding::BindingContext;
 use super::element::OLD;
 use super::new_columns::NewColumns;
 use super::null_narrowing::{NonNull, NonNulls};
-use super::{Cx, frame, quoted_list};
+use super::{Cx, binding, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -253,7 +253,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// Resolves a path to its value. Reports an unknown one.
     pub(super) fn resolve(&mut self, path: &Path) -> Option<Expr> {
-        if let Some(found) = self.bound_path(path) {
+        if let Some(found) = binding::bound_path(self, path) {
             return found;
         }
         match path.segments.as_slice() {

@@ -3,11 +3,11 @@
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
 
-use super::Cx;
 use super::expr::article;
 use super::fold::{self, FoldError};
 use super::scope::{Scope, View};
 use super::table_statement::{condition, row_of};
+use super::{Cx, query};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Check, Element, Expr, ExprKind, Function, Table, TableColumn, TableLimits};
@@ -224,7 +224,7 @@ fn column(
             None
         }
         Some(Some(default)) => Some(default),
-        None => nullable.then(|| Scope::null_of(ty, column.span)),
+        None => nullable.then(|| query::null_of(ty, column.span)),
     };
     if let Some(clause) = &column.merge
         && !types::is_integer(ty)

@@ -7,8 +7,8 @@ use weft_core::{Status, Type, Value};
 use super::{Call, Environment, Node, Side, article, bad_arguments, in_pairs, mirrored};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
-use crate::check::header;
 use crate::check::scope::{Scope, View, leaf};
+use crate::check::{binding, header, native, query};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
 use crate::nearest::nearest;
@@ -74,11 +74,11 @@ impl Environment for Scope<'_, '_> {
             Ast::Null => self.null(want, span),
             Ast::Header(key) => self.header(key, false, span),
             Ast::Trailer(key) => self.header(key, true, span),
-            Ast::Subselect(select) => self.subselect(select, want, span),
-            Ast::Exists(select) => self.exists(select, span),
+            Ast::Subselect(select) => query::subselect(self, select, want, span),
+            Ast::Exists(select) => query::exists(self, select, span),
             Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
-            Ast::List(look) => self.list_expr(look, span),
-            Ast::Entry { map, key } => self.entry(map, key, span),
+            Ast::List(look) => binding::list_expr(self, look, span),
+            Ast::Entry { map, key } => binding::entry(self, map, key, span),
             Ast::Binary { op: BinaryOp::BitAnd, op_span, left, right } => {
                 self.common_bits(*op_span, [left, right], want, span)
             }
@@ -737,7 +737,7 @@ impl Scope<'_, '_> {
             return found;
         }
         if star.is_none()
-            && let Some(called) = self.native_call(name, args, span)
+            && let Some(called) = native::native_call(self, name, args, span)
         {
             return called;
         }
@@ -745,7 +745,7 @@ impl Scope<'_, '_> {
             return self.not_constant(span, "it changes from call to call");
         }
         if self.bound.is_some() && matches!(lower.as_str(), "now" | "rand") {
-            return self.draws(&lower, span);
+            return binding::draws(self, &lower, span);
         }
         if star.is_some()
             && let Some(signature) = functions::find(&lower)
