@@ -68,12 +68,11 @@ pub(super) fn computed(
     let (.., columns) = scope.into_parts();
     if column.written || column.replied {
         let message = format!("column `{}` cannot be bound to this", column.name);
-        let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+        return Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
             .at(value.span, "computed, but the element writes the column")
             .with_label(column.span, "declared here")
-            .with_help("bind the column to a single field: `column := req.field`");
-        cx.report(diagnostic);
-        return None;
+            .with_help("bind the column to a single field: `column := req.field`")
+            .refuse(cx);
     }
     Some((expr, columns))
 }
@@ -171,13 +170,12 @@ fn presence(scope: &mut Scope<'_, '_>, path: &Path, span: Span) -> Option<Expr> 
 fn is_not_null(scope: &mut Scope<'_, '_>, value: Expr, path: &Path, span: Span) -> Option<Expr> {
     if !value.nullable {
         let message = format!("the message does not record whether `{}` is set", path.to_dotted());
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+        return Diagnostic::error(code::BAD_ARGUMENTS, message)
             .at(path.span, "reads as its default when absent")
             .with_help(
                 "declare the field `optional` in the .proto file, or compare it with its default value",
-            );
-        scope.cx.report(diagnostic);
-        return None;
+            )
+            .refuse(scope.cx);
     }
     let is_null = compound(ExprKind::IsNull(value.into()), Type::Bool, span);
     let is_null = Expr { nullable: false, ..is_null };
@@ -211,12 +209,10 @@ pub(super) fn list_expr(scope: &mut Scope<'_, '_>, look: &ast::ListExpr, span: S
         return no_list_here(scope, look.list.span);
     };
     if bound.item.is_some() {
-        let diagnostic =
-            Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
-                .at(span, "runs for each element of the outer list")
-                .with_help("bind it to a column of its own, and combine the two columns in the element");
-        scope.cx.report(diagnostic);
-        return None;
+        return Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
+            .at(span, "runs for each element of the outer list")
+            .with_help("bind it to a column of its own, and combine the two columns in the element")
+            .refuse(scope.cx);
     }
     let path = &look.list;
     let (names, lists) = scope.bound.as_ref()?.list_at(scope.cx, path)?;
@@ -241,23 +237,20 @@ pub(super) fn list_expr(scope: &mut Scope<'_, '_>, look: &ast::ListExpr, span: S
 /// Rejects a function that returns a new value on each call.
 pub(super) fn draws<T>(scope: &mut Scope<'_, '_>, name: &str, span: Span) -> Option<T> {
     let message = format!("`{name}` returns a new value on each call, but a column has one value");
-    let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)
+    Diagnostic::error(code::BINDING_DRAWS, message)
         .at(span, "not allowed in a binding")
-        .with_help("call it in the element");
-    scope.cx.report(diagnostic);
-    None
+        .with_help("call it in the element")
+        .refuse(scope.cx)
 }
 
 /// Reports a list expression outside of a binding.
 fn no_list_here<T>(scope: &mut Scope<'_, '_>, span: Span) -> Option<T> {
     let message = "a list can only be read in a stage's binding";
-    let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
+    Diagnostic::error(code::LIST_NOT_HERE, message)
         .at(span, "no message is available here")
         .with_help(
             "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 9 MAX 99))`",
-        );
-    scope.cx.report(diagnostic);
-    None
+        ).refuse(scope.cx)
 }
 
 impl BindingContext<'_> {
@@ -345,11 +338,10 @@ impl BindingContext<'_> {
                 },
                 _ => {
                     let message = "the elements of this list are plain values without fields";
-                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                    return Diagnostic::error(code::NO_SUCH_FIELD, message)
                         .at(span, "not a message")
-                        .with_help("write the element's name alone");
-                    cx.report(diagnostic);
-                    return None;
+                        .with_help("write the element's name alone")
+                        .refuse(cx);
                 }
             });
         }
@@ -386,12 +378,11 @@ impl BindingContext<'_> {
                 Direction::Request => ("request", "`resp` is not available while a request is handled"),
                 Direction::Response => ("response", "`req` is not available while a response is handled"),
             };
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+            return Diagnostic::error(code::NAME_NOT_HERE, message)
                 .at(path.span, "belongs to the other message")
                 .with_label(self.column.span, format!("a column of the {this}"))
-                .with_help("save it in a CALL column of the element");
-            cx.report(diagnostic);
-            return None;
+                .with_help("save it in a CALL column of the element")
+                .refuse(cx);
         }
         names.remove(0);
         Some(names)
@@ -449,11 +440,10 @@ impl BindingContext<'_> {
                 FieldKind::Message(inner) => inner,
                 _ => {
                     let message = format!("`{dotted}` is not a message and has no fields");
-                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                    return Diagnostic::error(code::NO_SUCH_FIELD, message)
                         .at(span, "the path continues here")
-                        .with_help("end the path at that field");
-                    cx.report(diagnostic);
-                    return None;
+                        .with_help("end the path at that field")
+                        .refuse(cx);
                 }
             };
         }
@@ -494,10 +484,7 @@ impl BindingContext<'_> {
                 "use a list expression: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"
             ),
         };
-        let diagnostic =
-            Diagnostic::error(code::NOT_A_LIST, message).at(span, "repeated field").with_help(help);
-        cx.report(diagnostic);
-        None
+        Diagnostic::error(code::NOT_A_LIST, message).at(span, "repeated field").with_help(help).refuse(cx)
     }
 }
 
@@ -507,30 +494,27 @@ fn common_type(cx: &mut Cx<'_>, found: &[(Type, bool)], span: Span) -> Option<(T
     if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
         let message = "this field has different types in the messages of the chain's methods";
         let help = "write one chain per message type: `METHOD 'package.Service/Method'`";
-        let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+        return Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
             .at(span, format!("{ty} in one, {other} in another"))
-            .with_help(help);
-        cx.report(diagnostic);
-        return None;
+            .with_help(help)
+            .refuse(cx);
     }
     Some((ty, found.iter().any(|(_, nullable)| *nullable)))
 }
 
 /// Reports a list expression over a field that is not a list of this kind.
 fn is_no_list<T>(cx: &mut Cx<'_>, dotted: &str, label: &str, span: Span) -> Option<T> {
-    let diagnostic = Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
+    Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
         .at(span, label)
-        .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map");
-    cx.report(diagnostic);
-    None
+        .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map")
+        .refuse(cx)
 }
 
 /// Reports a message where one value is expected.
 fn is_a_message<T>(cx: &mut Cx<'_>, dotted: &str, span: Span) -> Option<T> {
     let message = format!("`{dotted}` is a message, but a single value is expected here");
-    let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+    Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
         .at(span, "a message with fields")
-        .with_help("name one of its fields, or test whether it is set: `present(...)`");
-    cx.report(diagnostic);
-    None
+        .with_help("name one of its fields, or test whether it is set: `present(...)`")
+        .refuse(cx)
 }

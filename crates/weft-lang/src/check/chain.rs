@@ -333,8 +333,7 @@ fn frame_binding(
         return bound(cx, column, path.span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {
-        let (element, mut n_rand) = (empty_element(), 0);
-        Scope::new(cx, &element, &[], View::Constant, &mut n_rand).unknown_layer(path);
+        frame::unknown_layer(cx, path);
         return None;
     };
     let found = found?;

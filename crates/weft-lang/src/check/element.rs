@@ -105,11 +105,10 @@ pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<
         true => format!("filters on `{name}` are not supported in this version"),
         false => format!("there is no layer `{}`", layer.name),
     };
-    let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
+    Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
         .at(layer.span, "the rest of the filter is not checked")
-        .with_help("this version supports filters `ON rpc` only");
-    cx.report(diagnostic);
-    None
+        .with_help("this version supports filters `ON rpc` only")
+        .refuse(cx)
 }
 
 /// Checks the parameters of an element and adds them.
@@ -540,12 +539,11 @@ fn removal_table(
     let of_old = |other: &&Handler| other.kind == kind && other.rows[RowId::OLD.0].table == old;
     if let Some(first) = element.handlers.timeouts.iter().find(of_old) {
         let message = format!("there are two {words} OF `{}` handlers", table.name);
-        let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, message)
+        return Diagnostic::error(code::REPEATED_HANDLER, message)
             .at(event_span, "the second")
             .with_label(Span { end: first.span.start + event_span.len(), ..first.span }, "the first")
-            .with_help("merge the two handlers");
-        cx.report(diagnostic);
-        return None;
+            .with_help("merge the two handlers")
+            .refuse(cx);
     }
     if table.per_worker {
         let help = "remove PER WORKER";

@@ -281,11 +281,10 @@ pub(super) fn target(
         }
         _ => {
             let message = format!("`{}` does not name a table", path.to_dotted());
-            let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+            Diagnostic::error(code::UNKNOWN_OBJECT, message)
                 .at(path.span, "table of which stage?")
-                .with_help("write `chain.stage.table`, or the name of a shared table");
-            cx.report(diagnostic);
-            None
+                .with_help("write `chain.stage.table`, or the name of a shared table")
+                .refuse(cx)
         }
     }
 }
@@ -341,10 +340,9 @@ fn values(
     let least = if item.columns.is_empty() { 0 } else { columns.len() };
     if !(least..=columns.len()).contains(&row.values.len()) {
         let message = values_for_columns(row.values.len(), columns.len());
-        let diagnostic =
-            Diagnostic::error(code::BAD_ARGUMENTS, message).at(row.span, "one value for each column");
-        cx.report(diagnostic);
-        return None;
+        return Diagnostic::error(code::BAD_ARGUMENTS, message)
+            .at(row.span, "one value for each column")
+            .refuse(cx);
     }
     let mut values: Vec<Option<Value>> = vec![None; table.columns.len()];
     let mut ok = true;

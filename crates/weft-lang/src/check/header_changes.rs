@@ -11,7 +11,7 @@ use super::expr::Environment;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};
-use super::{Cx, stmt};
+use super::{Cx, frame, stmt};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -28,11 +28,10 @@ pub(super) fn push(scope: &mut Scope<'_, '_>, headers: &[ast::Pushed], span: Spa
     stmt::check_action(scope, &[HandlerKind::Request], "PUSH", span)?;
     if headers.len() > HEADERS_MAX {
         let message = format!("{} headers in one PUSH", headers.len());
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+        return Diagnostic::error(code::OVER_LIMIT, message)
             .at(span, format!("the limit is {HEADERS_MAX}"))
-            .with_help("push the others with another PUSH");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("push the others with another PUSH")
+            .refuse(scope.cx);
     }
     let pushed: Vec<Option<Pushed>> = headers.iter().map(|header| pushed(scope, header)).collect();
     let pushed: Vec<Pushed> = pushed.into_iter().collect::<Option<_>>()?;
@@ -50,23 +49,20 @@ pub(super) fn pop(scope: &mut Scope<'_, '_>, to: bool, layer: Option<&Path>, spa
             return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
         }
         let message = "POP removes the element's own layer, but this element is ON packet";
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+        return Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
             .at(span, "POP down to which layer?")
-            .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header")
+            .refuse(scope.cx);
     };
     let Some((found, _, rest)) = scope.cx.layer_of(&path.segments) else {
-        scope.unknown_layer(path);
+        frame::unknown_layer(scope.cx, path);
         return None;
     };
     if !rest.is_empty() {
-        let diagnostic =
-            Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
-                .at(path.span, "expected a layer")
-                .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
-        scope.cx.report(diagnostic);
-        return None;
+        return Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
+            .at(path.span, "expected a layer")
+            .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header")
+            .refuse(scope.cx);
     }
     let how = if to { PopHow::To } else { PopHow::Alone };
     Some(StmtKind::Pop { layer: found, how })
@@ -121,15 +117,14 @@ fn pushed_protocol(scope: &mut Scope<'_, '_>, name: &Ident) -> Option<ProtocolId
                 let names = layer.protocols.iter().map(|id| protocol(scope, *id).name.clone());
                 let names: Vec<String> = names.collect();
                 let message = format!("`{}` is a union of several protocols", name.name);
-                let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+                Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                     .at(name.span, "which?")
-                    .with_help(format!("write one of `{}`", names.join("`, `")));
-                scope.cx.report(diagnostic);
-                None
+                    .with_help(format!("write one of `{}`", names.join("`, `")))
+                    .refuse(scope.cx)
             }
         },
         None => {
-            scope.unknown_layer(&Path { segments: vec![name.clone()], span: name.span });
+            frame::unknown_layer(scope.cx, &Path { segments: vec![name.clone()], span: name.span });
             None
         }
     }
@@ -169,24 +164,22 @@ fn pushed_field(
         why => why.or(is_repeated.then_some("repeated in a REPEAT")),
     };
     if let Some(why) = why {
-        let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
+        return Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
             .at(ast.span, format!("is {why}"))
             .with_help(match may_be_absent(&rule) {
                 true => "remove it, or write `= 0` for a header without it",
                 false => "remove it: its value is filled in automatically",
-            });
-        scope.cx.report(diagnostic);
-        return None;
+            })
+            .refuse(scope.cx);
     }
     if let (ExprKind::Const(Value::Int(n)), Some(most)) = (&value.kind, most)
         && *n as u64 > most
     {
         let message = format!("{} is too large for `{name}`", *n as u64);
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
+        return Diagnostic::error(code::BAD_LITERAL, message)
             .at(value.span, format!("the maximum is {most}"))
-            .with_help("the header field is that wide");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("the header field is that wide")
+            .refuse(scope.cx);
     }
     Some((id, value))
 }
@@ -211,12 +204,11 @@ fn check_encapsulation(
         false => format!("`{below}` can carry `{}`", names.join("`, `")),
     };
     let message = format!("`{below}` cannot carry `{}`", name.name);
-    let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+    Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
         .at(name.span, "not allowed here")
         .with_note("list the headers in wire order, the outermost first")
-        .with_help(help);
-    scope.cx.report(diagnostic);
-    None
+        .with_help(help)
+        .refuse(scope.cx)
 }
 
 /// Rejects reads of a frame, and writes of its fields, at points where its headers may have changed. `new` are the

@@ -43,11 +43,10 @@ pub(super) fn mark(scope: &mut Scope<'_, '_>, fields: &[Assign], span: Span) -> 
 /// Checks that the handler permits MARK.
 fn check_mark(scope: &mut Scope<'_, '_>, span: Span) -> Option<()> {
     if scope.view == View::Handler(HandlerKind::Response) {
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "MARK has no effect in ON RESPONSE")
+        return Diagnostic::error(code::ACTION_NOT_HERE, "MARK has no effect in ON RESPONSE")
             .at(span, "only requests pass through links and queues")
-            .with_help("use MARK in ON OPEN or ON REQUEST");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("use MARK in ON OPEN or ON REQUEST")
+            .refuse(scope.cx);
     }
     stmt::check_action(scope, &[HandlerKind::Open, HandlerKind::Request], "MARK", span)
 }
@@ -72,12 +71,11 @@ fn mark_field(scope: &mut Scope<'_, '_>, field: &Assign, before: &[Assign]) -> O
             true => format!("`{}` is set twice", name.name),
             false => "slack and deadline set the same value".to_owned(),
         };
-        let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+        return Diagnostic::error(code::DUPLICATE_NAME, message)
             .at(name.span, "the second")
             .with_label(first.name.span, "the first")
-            .with_help("remove one of them");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("remove one of them")
+            .refuse(scope.cx);
     }
     mark_value(scope, *mark_field, *ty, &field.value)
 }

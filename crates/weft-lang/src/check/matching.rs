@@ -50,14 +50,12 @@ pub(super) fn join_first(
     let spec = MatchSpec { by, descending: first.descending, parts: tests };
     if spec.parts.len() > MATCH_PARTS_MAX || !spec.fits() {
         let message = format!("the rules of `{alias}` have too many tests");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+        return Diagnostic::error(code::OVER_LIMIT, message)
             .at(on.span, format!("{} tests", spec.parts.len()))
             .with_note(format!(
                 "at most {MATCH_PARTS_MAX} tests fit, at most 3 of them on networks, and fewer next to long numbers"
             ))
-            .with_help("move some of them to WHERE");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("move some of them to WHERE").refuse(scope.cx);
     }
     let left = join.left.is_some();
     Some(Join { table, row, first: Some(spec), key, condition: None, left, span: join.span })
@@ -71,11 +69,10 @@ fn order_of(scope: &mut Scope<'_, '_>, table: TableRef, row: RowId, first: &ast:
         return Some(at as u16);
     }
     let message = format!("rules are ordered by a number, but `{}` is {}", first.by.name, article(column.ty));
-    let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+    Diagnostic::error(code::TYPE_MISMATCH, message)
         .at(first.by.span, format!("{}", column.ty))
-        .with_help("order them by an integer, a TIMESTAMP or an INTERVAL");
-    scope.cx.report(diagnostic);
-    None
+        .with_help("order them by an integer, a TIMESTAMP or an INTERVAL")
+        .refuse(scope.cx)
 }
 
 /// Reports a JOIN FIRST over a table that handlers write.

@@ -133,6 +133,14 @@ pub(crate) struct Cx<'a> {
     ports: Vec<String>,
 }
 
+impl Diagnostic {
+    /// Reports the diagnostic. Returns None, as the result of a check that found an error.
+    fn refuse<T>(self, cx: &mut Cx<'_>) -> Option<T> {
+        cx.report(self);
+        None
+    }
+}
+
 impl Cx<'_> {
     /// Adds a diagnostic, unless it is a consequence of a known one or the limit is reached.
     fn report(&mut self, diagnostic: Diagnostic) {

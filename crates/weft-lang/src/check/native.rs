@@ -26,11 +26,10 @@ const COST_NS_MAX: i64 = 1_000_000_000;
 pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
     if is_taken(&ast.name.name) {
         let message = format!("`{}` is a built-in function", ast.name.name);
-        let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+        return Diagnostic::error(code::DUPLICATE_NAME, message)
             .at(ast.name.span, "name already used")
-            .with_help("choose another name");
-        cx.report(diagnostic);
-        return None;
+            .with_help("choose another name")
+            .refuse(cx);
     }
     let Ok(native) = ast.native.value.parse::<Native>() else {
         let message = format!("there is no native function `{}`", ast.native.value);
@@ -272,21 +271,19 @@ pub(super) fn function_argument(
     };
     let Some(named) = named else {
         let message = format!("parameter `{name}` takes a function");
-        let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
+        return Diagnostic::error(code::NOT_A_FUNCTION, message)
             .at(ast.span, "not a function name")
-            .with_help("write the name of a function, without parentheses");
-        cx.report(diagnostic);
-        return None;
+            .with_help("write the name of a function, without parentheses")
+            .refuse(cx);
     };
     let at = find(cx, named)?;
     let function = &cx.functions[at];
     if function.ty != *ty && !fits_type(function, ty) {
         let message = format!("`{}` does not have the type of parameter `{name}`", named.name);
-        let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
+        return Diagnostic::error(code::NATIVE_MISMATCH, message)
             .at(ast.span, text_of(&function.ty))
-            .with_note(format!("expected {}", text_of(ty)));
-        cx.report(diagnostic);
-        return None;
+            .with_note(format!("expected {}", text_of(ty)))
+            .refuse(cx);
     }
     Some(Value::Int(at as i64))
 }
@@ -417,11 +414,10 @@ fn typed_call(
     if args.len() != ty.params.len() {
         let message = format!("`{}` does not take these arguments", name.name);
         let plural = if args.len() == 1 { "" } else { "s" };
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+        return Diagnostic::error(code::BAD_ARGUMENTS, message)
             .at(span, format!("{} argument{plural} given", args.len()))
-            .with_help(format!("it is declared as `{} {}`", name.name, text_of(ty)));
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help(format!("it is declared as `{} {}`", name.name, text_of(ty)))
+            .refuse(scope.cx);
     }
     let typed: Vec<Option<Expr>> =
         args.iter().zip(&ty.params).map(|(arg, param)| scope.typed(arg, *param)).collect();
@@ -447,11 +443,10 @@ fn own_call(scope: &mut Scope<'_, '_>, info: &'static Info, args: &[ast::Expr], 
     if !fits {
         let message = format!("`{}` does not take these arguments", info.name);
         let plural = if args.len() == 1 { "" } else { "s" };
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+        return Diagnostic::error(code::BAD_ARGUMENTS, message)
             .at(span, format!("{} argument{plural} given", args.len()))
-            .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help(format!("it is `{}`: {}", info.signature(), info.doc))
+            .refuse(scope.cx);
     }
     let params = info.params.iter().copied().chain(std::iter::repeat(Param::Constants));
     let typed: Vec<Option<Expr>> =
@@ -511,11 +506,10 @@ fn argument(scope: &mut Scope<'_, '_>, info: &Info, ast: &ast::Expr, param: Para
 /// Reports an argument of the wrong type.
 fn wrong_argument_type<T>(scope: &mut Scope<'_, '_>, info: &Info, typed: &Expr, param: Param) -> Option<T> {
     let message = format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
-    let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+    Diagnostic::error(code::BAD_ARGUMENTS, message)
         .at(typed.span, typed.ty.to_string())
-        .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
-    scope.cx.report(diagnostic);
-    None
+        .with_help(format!("it is `{}`: {}", info.signature(), info.doc))
+        .refuse(scope.cx)
 }
 
 /// Checks the constant size of a Maglev table.

@@ -6,7 +6,7 @@ use weft_core::methods::{METHOD_PATTERNS_MAX, MethodSet};
 use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS, OptionDef};
 use weft_core::{Type, Value};
 
-use super::expr::Environment;
+use super::expr::{Environment, hash_or_zero};
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, empty_element};
 use crate::ast::{self, Ident};
@@ -201,15 +201,13 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {
             let message = "a group selects by the contents of frames only";
-            let diagnostic = Diagnostic::error(code::NOT_CONSTANT, message)
+            return Diagnostic::error(code::NOT_CONSTANT, message)
                 .at(by.span, "may differ for the same frame")
                 .with_help(
                     "select by fields: `SELECT BY ip.src`; to choose a port by name, use REDIRECT TO in an element",
-                );
-            scope.cx.report(diagnostic);
-            return None;
+                ).refuse(scope.cx);
         }
-        Some(StmtKind::Mark { fields: vec![(Mark::Class, scope.hash_or_zero(value))] })
+        Some(StmtKind::Mark { fields: vec![(Mark::Class, hash_or_zero(value))] })
     })?;
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
@@ -217,11 +215,10 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
 /// Checks the weight of a port in a group.
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
+        return Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
             .at(ast.span, "has no meaning here")
-            .with_help("remove the weight, or select by flow: `SELECT BY flow()`");
-        cx.report(diagnostic);
-        return None;
+            .with_help("remove the weight, or select by flow: `SELECT BY flow()`")
+            .refuse(cx);
     }
     let weight = match ast.kind {
         ast::ExprKind::Int(n) => u16::try_from(n).ok().filter(|n| (1..=GROUP_WEIGHTS_MAX).contains(n)),
@@ -602,11 +599,10 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {
         let message = format!("a METHOD has at most {METHOD_PATTERNS_MAX} patterns");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+        return Diagnostic::error(code::OVER_LIMIT, message)
             .at(clause.span, format!("{} patterns", clause.patterns.len()))
-            .with_help("replace names with `*` patterns, or split the chain");
-        cx.report(diagnostic);
-        return None;
+            .with_help("replace names with `*` patterns, or split the chain")
+            .refuse(cx);
     }
     let all: Vec<String> = cx.schema.methods().map(|(path, _)| path).collect();
     let is_any = |set: &MethodSet| all.is_empty() || all.iter().any(|path| set.contains(path.as_bytes()));

@@ -131,11 +131,10 @@ fn join_row(scope: &mut Scope<'_, '_>, join: &ast::Join) -> Option<Join> {
     // Each name is looked up in all of them.
     if scope.rows.visible().len() >= JOINS_MAX {
         let message = format!("more than {JOINS_MAX} joined rows are visible at one point");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+        return Diagnostic::error(code::OVER_LIMIT, message)
             .at(join.span, "one too many")
-            .with_help("join inside an IF block: its rows end with the block");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("join inside an IF block: its rows end with the block")
+            .refuse(scope.cx);
     }
     let table = scope.table_ref(&join.table)?;
     let left = join.left.is_some();
@@ -144,11 +143,10 @@ fn join_row(scope: &mut Scope<'_, '_>, join: &ast::Join) -> Option<Join> {
         visible.alias == alias.name && matches!(visible.visibility, ColumnVisibility::Joined(_))
     }) {
         let message = format!("two joined tables are named `{}`", known.alias);
-        let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+        return Diagnostic::error(code::DUPLICATE_NAME, message)
             .at(alias.span, "the second")
-            .with_help(format!("give this table an alias: `JOIN {} other ...`", join.table.name));
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help(format!("give this table an alias: `JOIN {} other ...`", join.table.name))
+            .refuse(scope.cx);
     }
     if let (Some(first), JoinCondition::On(on)) = (&join.first, &join.condition) {
         return matching::join_first(scope, join, table, first, on);
@@ -189,11 +187,10 @@ fn using_column(scope: &mut Scope<'_, '_>, table: TableRef, row: RowId, column: 
             article(own.ty),
             article(input.ty)
         );
-        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+        return Diagnostic::error(code::TYPE_MISMATCH, message)
             .at(column.span, "cannot be compared")
-            .with_help("give both the same type, or write `ON` with a CAST");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("give both the same type, or write `ON` with a CAST")
+            .refuse(scope.cx);
     };
     let (left, right) = (scope.coerce(own, ty)?, scope.coerce(input, ty)?);
     let nullable = left.nullable || right.nullable;
@@ -285,12 +282,10 @@ fn selected(scope: &mut Scope<'_, '_>, select: &ast::Subselect, want: Option<Typ
     match &select.item {
         SelectItem::Value { value, .. } => scope.expr(value, want),
         SelectItem::Star(span) => {
-            let diagnostic =
-                Diagnostic::error(code::TYPE_MISMATCH, "expected a single value, but `*` is a row")
-                    .at(*span, "which column?")
-                    .with_help("name the column: `(SELECT column FROM ...)`");
-            scope.cx.report(diagnostic);
-            None
+            Diagnostic::error(code::TYPE_MISMATCH, "expected a single value, but `*` is a row")
+                .at(*span, "which column?")
+                .with_help("name the column: `(SELECT column FROM ...)`")
+                .refuse(scope.cx)
         }
     }
 }
@@ -382,12 +377,10 @@ pub(super) fn aggregate_call(
         }
         _ => {
             let message = format!("`{name}` does not take these arguments");
-            let diagnostic =
-                Diagnostic::error(code::BAD_ARGUMENTS, message).at(value.span, "wrong arguments").with_help(
-                    "count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)",
-                );
-            scope.cx.report(diagnostic);
-            None
+            Diagnostic::error(code::BAD_ARGUMENTS, message)
+                .at(value.span, "wrong arguments")
+                .with_help("count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)")
+                .refuse(scope.cx)
         }
     }
 }
@@ -407,12 +400,10 @@ fn check_measure(scope: &mut Scope<'_, '_>, expr: &Expr, fits: bool, rule: &str)
 
 /// Reports a SCAN that is not aggregated to one value.
 fn no_aggregate<T>(scope: &mut Scope<'_, '_>, span: Span) -> Option<T> {
-    let diagnostic =
-        Diagnostic::error(code::TYPE_MISMATCH, "a SCAN returns many rows, but a single value is expected")
-            .at(span, "not an aggregate")
-            .with_help("use an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)");
-    scope.cx.report(diagnostic);
-    None
+    Diagnostic::error(code::TYPE_MISMATCH, "a SCAN returns many rows, but a single value is expected")
+        .at(span, "not an aggregate")
+        .with_help("use an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)")
+        .refuse(scope.cx)
 }
 
 /// Whether `input` is available; reports an error otherwise.
@@ -422,11 +413,10 @@ pub(super) fn check_input(scope: &mut Scope<'_, '_>, span: Span) -> Option<()> {
         return Some(());
     }
     let message = format!("`input` is not available in {}", scope.words());
-    let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+    Diagnostic::error(code::ACTION_NOT_HERE, message)
         .at(span, "selects from input")
-        .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES");
-    scope.cx.report(diagnostic);
-    None
+        .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES")
+        .refuse(scope.cx)
 }
 
 /// A typed NULL for an omitted value.

@@ -160,13 +160,10 @@ impl<'a> Queues<'a> {
                 }
                 rate
             }
-            Some(other) => {
-                let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a rate is written as a text")
-                    .at(other.span, "bits per second")
-                    .with_help("write '15 Mbit/s'");
-                cx.report(diagnostic);
-                None
-            }
+            Some(other) => Diagnostic::error(code::BAD_LITERAL, "a rate is written as a text")
+                .at(other.span, "bits per second")
+                .with_help("write '15 Mbit/s'")
+                .refuse(cx),
         };
         let levels = self.resolve_use(cx, &item.queue, &mut Vec::new())?;
         let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
@@ -259,10 +256,10 @@ impl<'a> Queues<'a> {
         }
         if within.contains(&item.name.name) || within.len() > LEVELS_MAX {
             let message = format!("queue `{}` contains itself", item.name.name);
-            let diagnostic =
-                Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "the cycle starts here");
-            cx.report(diagnostic.with_help("nested queues must end in a queue with handlers of its own"));
-            return None;
+            return Diagnostic::error(code::QUEUE_SHAPE, message)
+                .at(item.name.span, "the cycle starts here")
+                .with_help("nested queues must end in a queue with handlers of its own")
+                .refuse(cx);
         }
         let (names, is_whole) = params(cx, item, used);
         if !is_whole && used.is_some() {
@@ -1004,11 +1001,10 @@ fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
         _ => None,
     };
     let Some(rate) = rate.filter(|rate| CALLS_PER_SECOND.contains(rate)) else {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "this is not a call rate")
+        return Diagnostic::error(code::BAD_LITERAL, "this is not a call rate")
             .at(expr.span, "calls per second")
-            .with_help("write '1000 calls/s': from 0.001 to 1000000000");
-        cx.report(diagnostic);
-        return None;
+            .with_help("write '1000 calls/s': from 0.001 to 1000000000")
+            .refuse(cx);
     };
     Some((1e9 / rate).round() as u64)
 }

@@ -193,12 +193,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         if table.per_worker && matches!(self.view, View::Handler(kind) if kind.is_timed()) {
             let message =
                 format!("{} runs once per node, but each worker has its own `{}`", self.words(), name.name);
-            let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
+            return Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
                 .at(name.span, "which worker's table?")
                 .with_label(table.span, "declared PER WORKER")
-                .with_help("remove PER WORKER, or count in a `VAR ... MERGE SUM`");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("remove PER WORKER, or count in a `VAR ... MERGE SUM`")
+                .refuse(self.cx);
         }
         Some(found)
     }
@@ -274,7 +273,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// A path that begins with a layer of a frame, or with an unknown name.
     fn layer_path(&mut self, path: &Path) -> Option<Expr> {
-        match self.frame_path(path) {
+        match frame::frame_path(self, path) {
             Some(found) => found,
             None => self.unknown_path(path),
         }
@@ -308,7 +307,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             return Some(leaf(ExprKind::Egress, Type::Text(None), true, name.span));
         }
         let path = Path { segments: vec![name.clone()], span: name.span };
-        if let Some(found) = self.frame_path(&path) {
+        if let Some(found) = frame::frame_path(self, &path) {
             return found;
         }
         if let Some(status) = Status::from_name(&name.name) {
@@ -362,11 +361,10 @@ impl<'a, 'c> Scope<'a, 'c> {
         let ways: Vec<String> = owners.iter().map(|owner| format!("`{owner}.{}`", name.name)).collect();
         let message =
             format!("`{}` is ambiguous: it could be a column of {}", name.name, owners.join(" or of "));
-        let diagnostic = Diagnostic::error(code::AMBIGUOUS_NAME, message)
+        Diagnostic::error(code::AMBIGUOUS_NAME, message)
             .at(name.span, "which one?")
-            .with_help(format!("write {}", ways.join(" or ")));
-        self.cx.report(diagnostic);
-        None
+            .with_help(format!("write {}", ways.join(" or ")))
+            .refuse(self.cx)
     }
 
     /// Reads a column of a table row. Reports a merged column outside of ON EVERY.
@@ -386,12 +384,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         if column.merge.is_some() && !is_merged && self.merging != Some((row, at)) {
             let message =
                 format!("`{}.{}` is merged, so it can only be read in ON EVERY", table.name, column.name);
-            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+            return Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(span, "read here")
                 .with_label(column.span, "declared MERGE")
-                .with_help("remove MERGE if other handlers must read it");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("remove MERGE if other handlers must read it")
+                .refuse(self.cx);
         }
         let nullable = column.nullable || optional;
         Some(leaf(ExprKind::RowColumn { row, column: at }, column.ty, nullable, span))
@@ -455,12 +452,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         if var.merge.is_some() && self.view != View::Handler(HandlerKind::Every) {
             let message = format!("`{}` is merged, so it can only be read in ON EVERY", var.name);
-            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+            return Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(name.span, "read here")
                 .with_label(var.span, "declared MERGE")
-                .with_help("remove MERGE if other handlers must read it");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("remove MERGE if other handlers must read it")
+                .refuse(self.cx);
         }
         Some(leaf(ExprKind::Var(at), var.ty, false, name.span))
     }
@@ -472,15 +468,14 @@ impl<'a, 'c> Scope<'a, 'c> {
         let params: Vec<String> =
             self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
         let message = format!("a policy's condition can only use the call's status, not {what}");
-        let diagnostic = Diagnostic::error(code::STATUS_ONLY, message)
+        Diagnostic::error(code::STATUS_ONLY, message)
             .at(span, "not available when a call ends")
             .with_note(match params.is_empty() {
                 true => "it may read only `status`".to_owned(),
                 false => format!("it may read `status` and the parameters: {}", params.join(", ")),
             })
-            .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
-        self.cx.report(diagnostic);
-        None
+            .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`")
+            .refuse(self.cx)
     }
 
     /// Reports an unknown name with dots.
@@ -489,7 +484,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             return self.not_in_status_condition(&format!("`{}`", path.to_dotted()), path.span);
         }
         if self.is_packet() && !self.is_table(&path.segments[0].name) {
-            self.unknown_layer(path);
+            frame::unknown_layer(self.cx, path);
             return None;
         }
         let (first, dotted) = (&path.segments[0], path.to_dotted());

@@ -5,10 +5,10 @@ mod rows;
 mod verdict;
 
 use crate::ast::{self, Ident, StmtKind as Ast};
-use crate::check::expr::{Environment, constant};
+use crate::check::expr::{Environment, constant, header_name};
 use crate::check::named_ports::{NoPort, is_reserved};
 use crate::check::scope::{Scope, View, with_nearest};
-use crate::check::{header, header_changes, mark};
+use crate::check::{frame, header, header_changes, mark};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{AssignTarget, Expr, ExprKind, HandlerKind, Stmt, StmtKind};
 use crate::source::Span;
@@ -122,11 +122,9 @@ fn statement(scope: &mut Scope<'_, '_>, stmt: &ast::Stmt) -> Option<StmtKind> {
         Ast::Fragment { .. } => not_on_rpc(scope, stmt.span, "FRAGMENT", "FRAGMENT works on packet layers"),
         Ast::Verdict(verdict) => verdict::verdict(scope, verdict).map(StmtKind::Verdict),
         Ast::QueueVerdict(_) => {
-            let diagnostic =
-                Diagnostic::error(code::VERDICT_NOT_HERE, "a queue's verdict in an element's handler")
-                    .at(stmt.span, "for handlers of a QUEUE");
-            scope.cx.report(diagnostic);
-            None
+            Diagnostic::error(code::VERDICT_NOT_HERE, "a queue's verdict in an element's handler")
+                .at(stmt.span, "for handlers of a QUEUE")
+                .refuse(scope.cx)
         }
     }
 }
@@ -159,11 +157,10 @@ fn let_stmt(
     let local = value.as_ref().map(|value| scope.locals.add(name, value.ty, value.nullable));
     if scope.locals.visible().len() >= LOCALS_MAX {
         let message = format!("more than {LOCALS_MAX} names in one handler");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+        return Diagnostic::error(code::OVER_LIMIT, message)
             .at(name.span, "one too many")
-            .with_help("use a TABLE for many values");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("use a TABLE for many values")
+            .refuse(scope.cx);
     }
     scope.locals.show(name, local);
     Some(StmtKind::Let { local: local?, value: value? })
@@ -175,7 +172,7 @@ fn set(scope: &mut Scope<'_, '_>, place: &ast::AssignTarget, value: &ast::Expr) 
         Some((target, ty, nullable, whose)) => {
             let value = scope.value_for(value, ty, nullable, &whose)?;
             if let ast::AssignTarget::Path(path) = place {
-                scope.check_fits(path, &value)?;
+                frame::check_fits(scope, path, &value)?;
             }
             Some(StmtKind::Set { target, value })
         }
@@ -231,7 +228,7 @@ fn assign_target(
 
 /// The name of a header or trailer that a program may set; reports protocol-owned ones.
 fn written_header(scope: &mut Scope<'_, '_>, key: &ast::Expr) -> Option<String> {
-    let name = scope.header_name(key)?;
+    let name = header_name(scope, key)?;
     match header::instead_of_writing(&name) {
         None => Some(name),
         Some(help) => no_write(scope, key.span, "set by the protocol", help),
@@ -244,10 +241,10 @@ fn named_place(scope: &mut Scope<'_, '_>, path: &ast::Path) -> Option<(AssignTar
         [name] => name,
         [input, name] if input.name == "input" => name,
         _ if scope.is_packet() => {
-            return match scope.frame_place(path) {
+            return match frame::frame_place(scope, path) {
                 Some(found) => found,
                 None => {
-                    scope.unknown_layer(path);
+                    frame::unknown_layer(scope.cx, path);
                     None
                 }
             };
@@ -289,12 +286,11 @@ fn named_place(scope: &mut Scope<'_, '_>, path: &ast::Path) -> Option<(AssignTar
         let var = &element.vars[at];
         if var.merge.is_some() {
             let message = format!("`{}` is merged, so only ADD and RESET can change it", name.name);
-            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+            return Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(path.span, "set here")
                 .with_label(var.span, "declared MERGE")
-                .with_help(format!("write `ADD {}, n;`, or remove MERGE", name.name));
-            scope.cx.report(diagnostic);
-            return None;
+                .with_help(format!("write `ADD {}, n;`, or remove MERGE", name.name))
+                .refuse(scope.cx);
         }
         return (!scope.cx.is_broken(var.span)).then_some((AssignTarget::Var(at), var.ty, false, whose));
     }
@@ -319,9 +315,7 @@ fn named_place(scope: &mut Scope<'_, '_>, path: &ast::Path) -> Option<(AssignTar
 /// Reports a target that cannot be set here.
 fn no_write<T>(scope: &mut Scope<'_, '_>, span: Span, label: &str, help: &str) -> Option<T> {
     let message = format!("this cannot be set in {}", scope.words());
-    let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
-    scope.cx.report(diagnostic);
-    None
+    Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help).refuse(scope.cx)
 }
 
 /// Checks the destination of a REDIRECT or MIRROR: a cluster or endpoint.
@@ -411,11 +405,10 @@ fn reset(scope: &mut Scope<'_, '_>, target: &Ident) -> Option<StmtKind> {
     let var = merged_var(scope, target, "RESET")?;
     if scope.view != View::Handler(HandlerKind::Every) {
         let message = format!("RESET changes the merged value, which is not available in {}", scope.words());
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+        return Diagnostic::error(code::ACTION_NOT_HERE, message)
             .at(target.span, "reset here")
-            .with_help("use RESET in ON EVERY");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("use RESET in ON EVERY")
+            .refuse(scope.cx);
     }
     Some(StmtKind::Reset { var })
 }
@@ -444,29 +437,26 @@ pub(super) fn check_action(
     }
     let names = events(scope, allowed);
     let message = format!("{what} is not available in {}", scope.words());
-    let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+    Diagnostic::error(code::ACTION_NOT_HERE, message)
         .at(span, "no message here")
-        .with_help(format!("{what} is allowed in {}", names.join(", ")));
-    scope.cx.report(diagnostic);
-    None
+        .with_help(format!("{what} is allowed in {}", names.join(", ")))
+        .refuse(scope.cx)
 }
 
 /// Reports a statement that elements on frames do not have.
 fn not_on_packet<T>(scope: &mut Scope<'_, '_>, span: Span, what: &str, help: &str) -> Option<T> {
-    let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
+    Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
         .at(span, "not available on this layer")
-        .with_help(help);
-    scope.cx.report(diagnostic);
-    None
+        .with_help(help)
+        .refuse(scope.cx)
 }
 
 /// Reports a statement that elements on calls do not have.
 fn not_on_rpc<T>(scope: &mut Scope<'_, '_>, span: Span, what: &str, why: &str) -> Option<T> {
-    let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on rpc"))
+    Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on rpc"))
         .at(span, "not available on this layer")
-        .with_help(why);
-    scope.cx.report(diagnostic);
-    None
+        .with_help(why)
+        .refuse(scope.cx)
 }
 
 /// Whether a block always ends with a verdict.

@@ -88,11 +88,10 @@ fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::Che
             "CHECK applies to rows from the controller, but `{}` is not FILLED BY CONTROLLER",
             table.name
         );
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+        return Diagnostic::error(code::OPTION_CONFLICT, message)
             .at(clause.span, "would check no row")
-            .with_help("test the values with IF where handlers write them");
-        cx.report(diagnostic);
-        return None;
+            .with_help("test the values with IF where handlers write them")
+            .refuse(cx);
     }
     let row = row_of(&table.columns);
     let help = "compare columns with literals and with each other; use `TTL` to remove old rows";
@@ -121,10 +120,10 @@ fn check(
 ) -> Option<Check> {
     let condition = condition(cx, element, &clause.condition, n_rand)?;
     if let Some(now) = reads_clock(&condition) {
-        let diagnostic =
-            Diagnostic::error(code::NOT_CONSTANT, at_any_time).at(now, "changes with time").with_help(help);
-        cx.report(diagnostic);
-        return None;
+        return Diagnostic::error(code::NOT_CONSTANT, at_any_time)
+            .at(now, "changes with time")
+            .with_help(help)
+            .refuse(cx);
     }
     let text = cx.sources.slice(clause.condition.span).split_whitespace().collect::<Vec<_>>().join(" ");
     let text = match text.char_indices().nth(CHECK_CHARS_MAX) {

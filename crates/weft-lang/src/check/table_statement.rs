@@ -337,11 +337,10 @@ fn assignment(
     let column = &table.columns[at];
     if at < table.n_keys {
         let message = format!("`{}` is part of the key", column.name);
-        let diagnostic = Diagnostic::error(code::KEY_CHANGED, message)
+        return Diagnostic::error(code::KEY_CHANGED, message)
             .at(assign.name.span, "a key cannot be changed")
-            .with_help("DELETE the row and INSERT a new one");
-        cx.report(diagnostic);
-        return None;
+            .with_help("DELETE the row and INSERT a new one")
+            .refuse(cx);
     }
     let whose = format!("column `{}`", column.name);
     let mut scope = Scope::new(cx, row, &[], View::Row, n_rand);

@@ -350,15 +350,14 @@ impl Linker<'_, '_, '_> {
             false => read_only_rule(&known.rule).filter(|_| !may_be_absent(&known.rule)),
         };
         if let Some(why) = why {
-            let diagnostic = Diagnostic::error(
+            return Diagnostic::error(
                 code::FIELD_READ_ONLY,
                 format!("`{}` cannot be set", set.field.to_dotted()),
             )
             .at(set.field.span, format!("is {why}"))
             .with_label(lower.infos[usize::from(field.0)].span, "declared here")
-            .with_help("its value is filled in automatically: remove this");
-            self.cx.report(diagnostic);
-            return None;
+            .with_help("its value is filled in automatically: remove this")
+            .refuse(self.cx);
         }
         let value = value?;
         self.check_spread(known, &value, set)?;
@@ -385,9 +384,7 @@ impl Linker<'_, '_, '_> {
             65_535.. => "write the minimum and the count: `49152 + hash(inner.flow) % 16384`".to_owned(),
             _ => format!("limit the count: `hash(inner.flow) % {}`", most + 1),
         };
-        let diagnostic = Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help);
-        self.cx.report(diagnostic);
-        None
+        Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help).refuse(self.cx)
     }
 
     /// Resolves a field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
@@ -399,11 +396,10 @@ impl Linker<'_, '_, '_> {
             }
             _ => {
                 let message = format!("`{}` is not a field of a protocol", path.to_dotted());
-                let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message)
+                return Diagnostic::error(code::WIRE_NOT_SEEN, message)
                     .at(path.span, "whose?")
-                    .with_help("write `protocol.field`, such as `udp.dst_port`");
-                self.cx.report(diagnostic);
-                return None;
+                    .with_help("write `protocol.field`, such as `udp.dst_port`")
+                    .refuse(self.cx);
             }
         };
         let header = &self.headers[of];

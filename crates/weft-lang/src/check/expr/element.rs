@@ -8,7 +8,7 @@ use super::{Call, Environment, Node, Side, article, bad_arguments, in_pairs, mir
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
 use crate::check::scope::{Scope, View, leaf};
-use crate::check::{binding, header, native, query};
+use crate::check::{binding, frame, header, native, query};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
 use crate::nearest::nearest;
@@ -62,29 +62,29 @@ impl Environment for Scope<'_, '_> {
     }
 
     fn call(&mut self, call: Call<'_>, want: Option<Type>) -> Option<Expr> {
-        self.function_call(call, want)
+        function_call(self, call, want)
     }
 
     fn other(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
             Ast::Float(x) => Some(constant(Value::Float(*x), Type::F64, span)),
-            Ast::Str(text) => self.text_literal(text, want, span),
+            Ast::Str(text) => text_literal(self, text, want, span),
             Ast::Bool(value) => Some(constant(Value::Bool(*value), Type::Bool, span)),
-            Ast::Null => self.null(want, span),
-            Ast::Header(key) => self.header(key, false, span),
-            Ast::Trailer(key) => self.header(key, true, span),
+            Ast::Null => null(self, want, span),
+            Ast::Header(key) => header(self, key, false, span),
+            Ast::Trailer(key) => header(self, key, true, span),
             Ast::Subselect(select) => query::subselect(self, select, want, span),
             Ast::Exists(select) => query::exists(self, select, span),
-            Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
+            Ast::Cast { operand, ty } => explicit_cast(self, operand, ty, span),
             Ast::List(look) => binding::list_expr(self, look, span),
             Ast::Entry { map, key } => binding::entry(self, map, key, span),
             Ast::Binary { op: BinaryOp::BitAnd, op_span, left, right } => {
-                self.common_bits(*op_span, [left, right], want, span)
+                common_bits(self, *op_span, [left, right], want, span)
             }
             // The walk knows the other operators.
-            Ast::Binary { left, right, .. } => self.joined_text([left, right], want, span),
-            _ => self.predicate(ast),
+            Ast::Binary { left, right, .. } => joined_text(self, [left, right], want, span),
+            _ => predicate(self, ast),
         }
     }
 
@@ -100,8 +100,8 @@ impl Environment for Scope<'_, '_> {
             Node::Between(operand, low, high) => {
                 ExprKind::Between { operand: operand.into(), low: low.into(), high: high.into() }
             }
-            Node::Negative(operand) => return self.negative(operand, span),
-            Node::Arith(op, op_span, left, right) => return self.arith(op, op_span, left, right, span),
+            Node::Negative(operand) => return negative(self, operand, span),
+            Node::Arith(op, op_span, left, right) => return arith(self, op, op_span, left, right, span),
             Node::Case { operand, arms, otherwise } => return Some(case(operand, arms, otherwise, span)),
         };
         Some(compound(kind, Type::Bool, span))
@@ -161,7 +161,7 @@ impl Environment for Scope<'_, '_> {
             let span = expr.span;
             return Some(compound(ExprKind::Widen(expr.into()), ty, span));
         }
-        self.mismatch(&expr, ty)
+        mismatch(self, &expr, ty)
     }
 
     fn no_common(&mut self, first: &Expr, second: &Expr) {
@@ -191,10 +191,10 @@ impl Environment for Scope<'_, '_> {
 
     fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, Expr>; 2]) {
         for (op, (ast, value), (_, other)) in [(op, left, right), (mirrored(op), right, left)] {
-            self.warn_of_number(op, (ast, other));
-            self.warn_of_difference(op, value, other);
+            frame::warn_of_number(self, op, (ast, other));
+            warn_of_difference(self, op, value, other);
             if matches!(op, CompareOp::Eq | CompareOp::Ne) {
-                self.warn_of_port(value, other);
+                frame::warn_of_port(self, value, other);
             }
         }
     }
@@ -236,8 +236,8 @@ impl Environment for Scope<'_, '_> {
         let span = call.span;
         let called = match signature.element? {
             ElementFunction::Call(called) => called,
-            ElementFunction::Concat => return self.concat(args, span),
-            ElementFunction::Cast => return self.cast(args.remove(0), ty, span),
+            ElementFunction::Concat => return concat(self, args, span),
+            ElementFunction::Cast => return cast(self, args.remove(0), ty, span),
         };
         let called = match called {
             Function::Rand(_) => Function::Rand(self.next_call_site()),
@@ -298,7 +298,7 @@ impl Environment for Scope<'_, '_> {
     }
 
     fn in_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
-        let inside = self.are_networks(operand, list).then_some(list)?.iter().map(|net| {
+        let inside = are_networks(self, operand, list).then_some(list)?.iter().map(|net| {
             let args = vec![self.typed(operand, Type::IpAddr)?, self.typed(net, Type::Cidr)?];
             Some(function(Function::InPrefix, args, Type::Bool, false, span))
         });
@@ -312,87 +312,6 @@ impl Environment for Scope<'_, '_> {
 }
 
 impl Scope<'_, '_> {
-    /// Checks `a || b`.
-    fn joined_text(&mut self, both: [&ast::Expr; 2], want: Option<Type>, span: Span) -> Option<Expr> {
-        let parts = self.unify(&both, want)?;
-        self.concat(parts, span)
-    }
-
-    /// Checks `IS NULL`, `LIKE` and similar predicates.
-    fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
-        let span = ast.span;
-        match &ast.kind {
-            Ast::IsNull { operand, negated } => {
-                let operand = self.expr(operand, Some(Type::Text(None)))?;
-                let is_null = compound(ExprKind::IsNull(operand.into()), Type::Bool, span);
-                self.negated_if(*negated, Expr { nullable: false, ..is_null })
-            }
-            Ast::IsDistinct { left, right, negated } => {
-                let [left, right] = self.pair([left, right], None)?;
-                let same = compound(ExprKind::SameAs(left.into(), right.into()), Type::Bool, span);
-                self.negated_if(!negated, Expr { nullable: false, ..same })
-            }
-            Ast::InNet { operand, net, negated } => {
-                let operand = self.typed(operand, Type::IpAddr);
-                let net = self.typed(net, Type::Cidr);
-                let args = vec![operand?, net?];
-                self.negated_if(*negated, function(Function::InPrefix, args, Type::Bool, false, span))
-            }
-            Ast::Like { operand, pattern, negated } => {
-                let operand = self.typed(operand, Type::Text(None));
-                let pattern = self.like_pattern(pattern);
-                let args = vec![operand?, pattern?];
-                self.negated_if(*negated, function(Function::Like, args, Type::Bool, false, span))
-            }
-            _ => unreachable!("the walk checks every other kind"),
-        }
-    }
-
-    /// The pattern of LIKE. Its length is limited, so that peers cannot choose the cost of a match.
-    fn like_pattern(&mut self, ast: &ast::Expr) -> Option<Expr> {
-        let pattern = self.typed(ast, Type::Text(None))?;
-        let is_constant = matches!(pattern.kind, ExprKind::Const(_) | ExprKind::Param(_));
-        let column = if let ExprKind::Widen(column) = &pattern.kind { column } else { &pattern };
-        let is_short = matches!(column.ty, Type::Text(Some(n)) if n <= LIKE_BYTES_MAX);
-        if is_constant || is_short {
-            return Some(pattern);
-        }
-        let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
-        let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
-            .at(ast.span, format!("this is {}", pattern.ty))
-            .with_help("use a literal, a parameter, or a table column of at most that length");
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Whether the list contains networks to test an address against.
-    fn are_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
-        let is_network = |item: &ast::Expr| match &item.kind {
-            Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
-            _ => false,
-        };
-        let may_be = !list.is_empty() && list.iter().all(is_network);
-        may_be && self.expr(operand, None).is_some_and(|operand| operand.ty == Type::IpAddr)
-    }
-
-    /// Checks `CAST(e AS type)`.
-    fn explicit_cast(&mut self, operand: &ast::Expr, ty: &ast::TypeExpr, span: Span) -> Option<Expr> {
-        let to = self.cx.type_expr(ty)?;
-        let operand = self.expr(operand, Some(to))?;
-        self.cast(operand, to, span)
-    }
-
-    /// The hash of a value; 0 for NULL.
-    pub(in crate::check) fn hash_or_zero(&self, value: Expr) -> Expr {
-        let (span, ty) = (value.span, Type::Uint(64));
-        let hash = function(Function::Hash, vec![value], ty, false, span);
-        if !hash.nullable {
-            return hash;
-        }
-        let zero = leaf(ExprKind::Const(Value::Int(0)), ty, false, span);
-        Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
-    }
-
     /// Checks an expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
     pub(in crate::check) fn value_for(
         &mut self,
@@ -433,346 +352,14 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Reports an expression of the wrong type, with a conversion if there is one.
-    fn mismatch<T>(&mut self, expr: &Expr, ty: Type) -> Option<T> {
-        let text = self.cx.sources.slice(expr.span).to_owned();
-        let shown = if text.len() <= 40 { text.as_str() } else { "..." };
-        let message = format!("expected {}, found {}", article(ty), article(expr.ty));
-        let mut diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
-        let is_literal = shown.parse::<f64>().is_ok();
-        let conversion = match ty {
-            Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
-            Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
-            // The unit of a plain number would be ambiguous.
-            Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
-            Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
-            Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
-            Type::Bool if shown == "0" => Some("FALSE".to_owned()),
-            Type::Bool if shown == "1" => Some("TRUE".to_owned()),
-            Type::Bool if types::is_number(expr.ty) => Some(format!("{shown} <> 0")),
-            _ if can_cast(expr.ty, ty) => Some(format!("CAST({shown} AS {ty})")),
-            _ => None,
-        };
-        if let Some(conversion) = conversion {
-            diagnostic = diagnostic.with_help(format!("write `{conversion}`"));
-        }
-        self.cx.report(diagnostic);
-        None
-    }
-
-    // ---- literals ----------------------------------------------------------------------------------------------
-
-    /// Types a text literal: reads it as the wanted type, such as an INTERVAL or an address.
-    fn text_literal(&mut self, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
-        let ty = types::without_length(want.unwrap_or(Type::Text(None)));
-        match types::read_text(text, ty) {
-            Ok(value) => {
-                if ty == Type::Cidr
-                    && let Some(network) = types::network_of(text)
-                {
-                    let message = format!("`{text}` is not a network: host bits are set");
-                    let diagnostic = Diagnostic::warning(code::HOST_BITS, message)
-                        .at(span, format!("read as '{network}'"))
-                        .with_help(format!("write '{network}', or the full length for a single address"))
-                        .with_fix(span, format!("'{network}'"));
-                    self.cx.report(diagnostic);
-                }
-                Some(constant(value, ty, span))
-            }
-            Err(expected) => {
-                let message = format!("`{text}` is not {}", article(ty));
-                let diagnostic =
-                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("expected {ty}"));
-                let is_network = ty == Type::IpAddr && types::read_text(text, Type::Cidr).is_ok();
-                let help = if is_network {
-                    format!(
-                        "test for a network with IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
-                    )
-                } else {
-                    expected
-                };
-                self.cx.report(diagnostic.with_help(help));
-                None
-            }
-        }
-    }
-
-    /// Types NULL, which needs a wanted type.
-    fn null(&mut self, want: Option<Type>, span: Span) -> Option<Expr> {
-        let Some(ty) = want else {
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
-                .at(span, "NULL of which type?")
-                .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`");
-            self.cx.report(diagnostic);
-            return None;
-        };
-        Some(leaf(ExprKind::Const(Value::Null), ty, true, span))
-    }
-
-    /// Builds `-a`.
-    fn negative(&mut self, operand: Expr, span: Span) -> Option<Expr> {
-        if let ExprKind::Const(Value::Float(x)) = operand.kind {
-            return Some(constant(Value::Float(-x), Type::F64, span));
-        }
-        if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
-            let message =
-                format!("`-` takes a signed number or an INTERVAL, but this is {}", article(operand.ty));
-            self.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
-            return None;
-        }
-        let ty = operand.ty;
-        let negative = compound(ExprKind::Neg(operand.into()), ty, span);
-        Some(Expr { fallible: negative.fallible || ty != Type::F64, ..negative })
-    }
-
-    /// The lower-case name of a header or trailer key; reports an invalid one.
-    pub(in crate::check) fn header_name(&mut self, key: &ast::Expr) -> Option<String> {
-        let Ast::Str(text) = &key.kind else {
-            return self
-                .not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
-        };
-        header::name(self.cx, text, key.span)
-    }
-
-    /// Checks `header['name']` or `trailer['name']`, where the handler may read it.
-    fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
-        if self.view == View::StatusCondition {
-            return self.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
-        }
-        if self.is_packet() {
-            let message = format!("headers are not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "frames have no named headers")
-                .with_help("use a protocol's field: `tcp.dst_port`");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let name = self.header_name(key)?;
-        let is_close = self.view == View::Handler(HandlerKind::Close);
-        if is_trailer && !is_close {
-            let message = format!("trailers are not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "arrives at the end of the call")
-                .with_help("read it in ON CLOSE");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        if !is_trailer && !self.view.has_headers() {
-            let message = format!("headers are not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no message here")
-                .with_help("save the value in a CALL column in ON OPEN or ON REQUEST");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let kind = if is_trailer { ExprKind::Trailer(name) } else { ExprKind::Header(name) };
-        Some(leaf(kind, Type::Text(None), true, span))
-    }
-
-    // ---- operators ---------------------------------------------------------------------------------------------
-
-    /// Checks `a & b` of integers of one type.
-    fn common_bits(
-        &mut self,
-        op_span: Span,
-        sides: [&ast::Expr; 2],
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let want = want.filter(|ty| types::is_integer(*ty));
-        let [left, right] = self.pair(sides, want)?;
-        let ty = left.ty;
-        if !types::is_integer(ty) {
-            let message = format!("`&` does not take {} and {}", article(ty), article(right.ty));
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-                .at(op_span, "takes two integers")
-                .with_label(left.span, ty.to_string())
-                .with_label(right.span, right.ty.to_string());
-            self.cx.report(match ty {
-                Type::Bool => diagnostic.with_help("join conditions with AND"),
-                Type::Text(_) => diagnostic.with_help("join texts with `||`"),
-                _ => diagnostic,
-            });
-            return None;
-        }
-        Some(function(Function::BitAnd, vec![left, right], ty, false, span))
-    }
-
-    /// Warns of an unsigned difference compared with 0: it is never negative, but fails instead.
-    fn warn_of_difference(&mut self, op: CompareOp, difference: &Expr, other: &Expr) {
-        let ExprKind::Arith { op: ArithOp::Sub, left, right } = &difference.kind else { return };
-        let is_below = match (op, constant_integer(other)) {
-            (CompareOp::Lt, Some(n)) => n <= 0,
-            (CompareOp::Le, Some(n)) => n < 0,
-            _ => false,
-        };
-        if !is_below || difference.ty.is_signed() || !types::is_integer(difference.ty) {
-            return;
-        }
-        let (a, b) = (self.cx.sources.slice(left.span), self.cx.sources.slice(right.span));
-        let help = format!("compare the two: `{a} < {b}`");
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "an unsigned difference is never below 0")
-            .at(difference.span, format!("type {}; a negative result is an error", difference.ty))
-            .with_help(help);
-        self.cx.report(diagnostic);
-    }
-
-    /// Builds a concatenation of texts or bytes, with nested ones flattened.
-    fn concat(&mut self, parts: Vec<Expr>, span: Span) -> Option<Expr> {
-        if let Some(wrong) = parts.iter().find(|part| !matches!(part.ty, Type::Text(_) | Type::Bytes(_))) {
-            let wrong = wrong.clone();
-            return self.mismatch(&wrong, Type::Text(None));
-        }
-        let ty = types::without_length(parts[0].ty);
-        let mut flat = Vec::new();
-        for part in parts {
-            match part.kind {
-                ExprKind::Concat(inner) => flat.extend(inner),
-                _ => flat.push(part),
-            }
-        }
-        Some(Expr { fallible: true, ..compound(ExprKind::Concat(flat), ty, span) })
-    }
-
-    /// Builds an arithmetic operation on operands of fitting types.
-    fn arith(
-        &mut self,
-        op: ArithOp,
-        op_span: Span,
-        mut left: Expr,
-        mut right: Expr,
-        span: Span,
-    ) -> Option<Expr> {
-        if right.ty == Type::Interval && op == ArithOp::Mul && types::is_number(left.ty) {
-            std::mem::swap(&mut left, &mut right);
-        }
-        let Some((ty, left_ty, right_ty)) = arith_types(op, left.ty, right.ty) else {
-            return self.no_arith(op, op_span, &left, &right);
-        };
-        let (left, right) = (self.coerce(left, left_ty)?, self.coerce(right, right_ty)?);
-        let computed = compound(ExprKind::Arith { op, left: left.into(), right: right.into() }, ty, span);
-        Some(Expr { fallible: computed.fallible || ty != Type::F64, ..computed })
-    }
-
-    /// Reports operands that an operator does not take, with a hint.
-    fn no_arith<T>(&mut self, op: ArithOp, op_span: Span, left: &Expr, right: &Expr) -> Option<T> {
-        let sign = match op {
-            ArithOp::Add => "+",
-            ArithOp::Sub => "-",
-            ArithOp::Mul => "*",
-            ArithOp::Div => "/",
-            ArithOp::Rem => "%",
-        };
-        let message = format!("`{sign}` does not take {} and {}", article(left.ty), article(right.ty));
-        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(op_span, "invalid operation")
-            .with_label(left.span, left.ty.to_string())
-            .with_label(right.span, right.ty.to_string());
-        let is_text = |ty: Type| matches!(ty, Type::Text(_));
-        let diagnostic = match (left.ty, right.ty) {
-            (a, b) if types::is_number(a) && types::is_number(b) => {
-                let (whole, text) = if a == Type::F64 { (b, right) } else { (a, left) };
-                let text = self.cx.sources.slice(text.span);
-                match (a, b) {
-                    (Type::F64, Type::F64) => diagnostic.with_help("`%` is for integers and intervals"),
-                    (Type::F64, _) | (_, Type::F64) => diagnostic
-                        .with_note(format!("{whole} and F64 cannot be mixed without a conversion"))
-                        .with_help(format!("write `float({text})`")),
-                    _ => diagnostic.with_help(format!("write `int({text})`")),
-                }
-            }
-            (a, b) if op == ArithOp::Add && (is_text(a) || is_text(b)) => {
-                diagnostic.with_help("join texts with `||`")
-            }
-            _ => diagnostic,
-        };
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Checks an explicit conversion.
-    pub(in crate::check) fn cast(&mut self, operand: Expr, to: Type, span: Span) -> Option<Expr> {
-        if matches!(operand.kind, ExprKind::Const(Value::Null)) {
-            return Some(leaf(ExprKind::Const(Value::Null), to, true, span));
-        }
-        if operand.ty == to {
-            return Some(Expr { span, ..operand });
-        }
-        if types::widens(operand.ty, to) && to == types::without_length(to) {
-            return Some(compound(ExprKind::Widen(operand.into()), to, span));
-        }
-        if !can_cast(operand.ty, to) {
-            let message = format!("{} cannot be converted to {to}", article(operand.ty));
-            let mut diagnostic =
-                Diagnostic::error(code::TYPE_MISMATCH, message).at(operand.span, operand.ty.to_string());
-            if operand.ty == Type::Interval {
-                diagnostic =
-                    diagnostic.with_help("convert it to a number first: `seconds(...)`, `millis(...)`");
-            } else if to == Type::Interval {
-                diagnostic = diagnostic.with_help("write `interval(seconds)`");
-            }
-            self.cx.report(diagnostic);
-            return None;
-        }
-        Some(Expr { fallible: true, ..compound(ExprKind::Cast(operand.into()), to, span) })
-    }
-
-    // ---- functions ---------------------------------------------------------------------------------------------
-
-    /// Checks a function call: `count(table)`, `present`, `session_key`, a native function, or a function of the
-    /// language.
-    fn function_call(&mut self, call: Call<'_>, want: Option<Type>) -> Option<Expr> {
-        let Call { function: name, args, star, span } = call;
-        let lower = name.name.to_ascii_lowercase();
-        if lower == "count"
-            && let [ast::Expr { kind: Ast::Path(path), .. }] = args
-            && let Some(table) = path.as_ident()
-        {
-            let table = self.table_ref(table)?;
-            return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
-        }
-        if let Some(found) = self.present(&lower, args, span).or_else(|| self.session_key(&lower, args, span))
-        {
-            return found;
-        }
-        if star.is_none()
-            && let Some(called) = native::native_call(self, name, args, span)
-        {
-            return called;
-        }
-        if self.is_drawn(&lower) {
-            return self.not_constant(span, "it changes from call to call");
-        }
-        if self.bound.is_some() && matches!(lower.as_str(), "now" | "rand") {
-            return binding::draws(self, &lower, span);
-        }
-        if star.is_some()
-            && let Some(signature) = functions::find(&lower)
-        {
-            return bad_arguments(self, signature, call, "`*` is for count(*) over a SCAN");
-        }
-        super::call(self, call, want)
-    }
-
-    /// Whether a function is rejected here because it returns a new value on each call.
-    fn is_drawn(&self, function: &str) -> bool {
-        match function {
-            "now" => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
-            "rand" => matches!(self.view, View::Constant | View::Row | View::Route),
-            _ => false,
-        }
-    }
-
     // ---- faults ------------------------------------------------------------------------------------------------
 
     /// Reports an expression that must be a constant.
     pub(in crate::check) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
+        Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
             .at(span, "not a constant")
-            .with_help(help);
-        self.cx.report(diagnostic);
-        None
+            .with_help(help)
+            .refuse(self.cx)
     }
 
     /// Reports an error with one label.
@@ -784,6 +371,427 @@ impl Scope<'_, '_> {
         label: &str,
     ) {
         self.cx.report(Diagnostic::error(code, message).at(span, label));
+    }
+}
+
+/// Checks `a || b`.
+fn joined_text(
+    scope: &mut Scope<'_, '_>,
+    both: [&ast::Expr; 2],
+    want: Option<Type>,
+    span: Span,
+) -> Option<Expr> {
+    let parts = scope.unify(&both, want)?;
+    concat(scope, parts, span)
+}
+
+/// Checks `IS NULL`, `LIKE` and similar predicates.
+fn predicate(scope: &mut Scope<'_, '_>, ast: &ast::Expr) -> Option<Expr> {
+    let span = ast.span;
+    match &ast.kind {
+        Ast::IsNull { operand, negated } => {
+            let operand = scope.expr(operand, Some(Type::Text(None)))?;
+            let is_null = compound(ExprKind::IsNull(operand.into()), Type::Bool, span);
+            scope.negated_if(*negated, Expr { nullable: false, ..is_null })
+        }
+        Ast::IsDistinct { left, right, negated } => {
+            let [left, right] = scope.pair([left, right], None)?;
+            let same = compound(ExprKind::SameAs(left.into(), right.into()), Type::Bool, span);
+            scope.negated_if(!negated, Expr { nullable: false, ..same })
+        }
+        Ast::InNet { operand, net, negated } => {
+            let operand = scope.typed(operand, Type::IpAddr);
+            let net = scope.typed(net, Type::Cidr);
+            let args = vec![operand?, net?];
+            scope.negated_if(*negated, function(Function::InPrefix, args, Type::Bool, false, span))
+        }
+        Ast::Like { operand, pattern, negated } => {
+            let operand = scope.typed(operand, Type::Text(None));
+            let pattern = like_pattern(scope, pattern);
+            let args = vec![operand?, pattern?];
+            scope.negated_if(*negated, function(Function::Like, args, Type::Bool, false, span))
+        }
+        _ => unreachable!("the walk checks every other kind"),
+    }
+}
+
+/// The pattern of LIKE. Its length is limited, so that peers cannot choose the cost of a match.
+fn like_pattern(scope: &mut Scope<'_, '_>, ast: &ast::Expr) -> Option<Expr> {
+    let pattern = scope.typed(ast, Type::Text(None))?;
+    let is_constant = matches!(pattern.kind, ExprKind::Const(_) | ExprKind::Param(_));
+    let column = if let ExprKind::Widen(column) = &pattern.kind { column } else { &pattern };
+    let is_short = matches!(column.ty, Type::Text(Some(n)) if n <= LIKE_BYTES_MAX);
+    if is_constant || is_short {
+        return Some(pattern);
+    }
+    let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
+    Diagnostic::error(code::LENGTH_NEEDED, message)
+        .at(ast.span, format!("this is {}", pattern.ty))
+        .with_help("use a literal, a parameter, or a table column of at most that length")
+        .refuse(scope.cx)
+}
+
+/// Whether the list contains networks to test an address against.
+fn are_networks(scope: &mut Scope<'_, '_>, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
+    let is_network = |item: &ast::Expr| match &item.kind {
+        Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
+        _ => false,
+    };
+    let may_be = !list.is_empty() && list.iter().all(is_network);
+    may_be && scope.expr(operand, None).is_some_and(|operand| operand.ty == Type::IpAddr)
+}
+
+/// Checks `CAST(e AS type)`.
+fn explicit_cast(
+    scope: &mut Scope<'_, '_>,
+    operand: &ast::Expr,
+    ty: &ast::TypeExpr,
+    span: Span,
+) -> Option<Expr> {
+    let to = scope.cx.type_expr(ty)?;
+    let operand = scope.expr(operand, Some(to))?;
+    cast(scope, operand, to, span)
+}
+
+/// The hash of a value; 0 for NULL.
+pub(in crate::check) fn hash_or_zero(value: Expr) -> Expr {
+    let (span, ty) = (value.span, Type::Uint(64));
+    let hash = function(Function::Hash, vec![value], ty, false, span);
+    if !hash.nullable {
+        return hash;
+    }
+    let zero = leaf(ExprKind::Const(Value::Int(0)), ty, false, span);
+    Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
+}
+
+/// Reports an expression of the wrong type, with a conversion if there is one.
+fn mismatch<T>(scope: &mut Scope<'_, '_>, expr: &Expr, ty: Type) -> Option<T> {
+    let text = scope.cx.sources.slice(expr.span).to_owned();
+    let shown = if text.len() <= 40 { text.as_str() } else { "..." };
+    let message = format!("expected {}, found {}", article(ty), article(expr.ty));
+    let mut diagnostic =
+        Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
+    let is_literal = shown.parse::<f64>().is_ok();
+    let conversion = match ty {
+        Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
+        Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
+        // The unit of a plain number would be ambiguous.
+        Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
+        Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
+        Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
+        Type::Bool if shown == "0" => Some("FALSE".to_owned()),
+        Type::Bool if shown == "1" => Some("TRUE".to_owned()),
+        Type::Bool if types::is_number(expr.ty) => Some(format!("{shown} <> 0")),
+        _ if can_cast(expr.ty, ty) => Some(format!("CAST({shown} AS {ty})")),
+        _ => None,
+    };
+    if let Some(conversion) = conversion {
+        diagnostic = diagnostic.with_help(format!("write `{conversion}`"));
+    }
+    scope.cx.report(diagnostic);
+    None
+}
+
+// ---- literals ----------------------------------------------------------------------------------------------
+
+/// Types a text literal: reads it as the wanted type, such as an INTERVAL or an address.
+fn text_literal(scope: &mut Scope<'_, '_>, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
+    let ty = types::without_length(want.unwrap_or(Type::Text(None)));
+    match types::read_text(text, ty) {
+        Ok(value) => {
+            if ty == Type::Cidr
+                && let Some(network) = types::network_of(text)
+            {
+                let message = format!("`{text}` is not a network: host bits are set");
+                let diagnostic = Diagnostic::warning(code::HOST_BITS, message)
+                    .at(span, format!("read as '{network}'"))
+                    .with_help(format!("write '{network}', or the full length for a single address"))
+                    .with_fix(span, format!("'{network}'"));
+                scope.cx.report(diagnostic);
+            }
+            Some(constant(value, ty, span))
+        }
+        Err(expected) => {
+            let message = format!("`{text}` is not {}", article(ty));
+            let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("expected {ty}"));
+            let is_network = ty == Type::IpAddr && types::read_text(text, Type::Cidr).is_ok();
+            let help = if is_network {
+                format!(
+                    "test for a network with IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
+                )
+            } else {
+                expected
+            };
+            scope.cx.report(diagnostic.with_help(help));
+            None
+        }
+    }
+}
+
+/// Types NULL, which needs a wanted type.
+fn null(scope: &mut Scope<'_, '_>, want: Option<Type>, span: Span) -> Option<Expr> {
+    let Some(ty) = want else {
+        return Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
+            .at(span, "NULL of which type?")
+            .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`")
+            .refuse(scope.cx);
+    };
+    Some(leaf(ExprKind::Const(Value::Null), ty, true, span))
+}
+
+/// Builds `-a`.
+fn negative(scope: &mut Scope<'_, '_>, operand: Expr, span: Span) -> Option<Expr> {
+    if let ExprKind::Const(Value::Float(x)) = operand.kind {
+        return Some(constant(Value::Float(-x), Type::F64, span));
+    }
+    if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
+        let message =
+            format!("`-` takes a signed number or an INTERVAL, but this is {}", article(operand.ty));
+        scope.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
+        return None;
+    }
+    let ty = operand.ty;
+    let negative = compound(ExprKind::Neg(operand.into()), ty, span);
+    Some(Expr { fallible: negative.fallible || ty != Type::F64, ..negative })
+}
+
+/// The lower-case name of a header or trailer key; reports an invalid one.
+pub(in crate::check) fn header_name(scope: &mut Scope<'_, '_>, key: &ast::Expr) -> Option<String> {
+    let Ast::Str(text) = &key.kind else {
+        return scope.not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
+    };
+    header::name(scope.cx, text, key.span)
+}
+
+/// Checks `header['name']` or `trailer['name']`, where the handler may read it.
+fn header(scope: &mut Scope<'_, '_>, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
+    if scope.view == View::StatusCondition {
+        return scope.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
+    }
+    if scope.is_packet() {
+        let message = format!("headers are not available in {}", scope.words());
+        return Diagnostic::error(code::NAME_NOT_HERE, message)
+            .at(span, "frames have no named headers")
+            .with_help("use a protocol's field: `tcp.dst_port`")
+            .refuse(scope.cx);
+    }
+    let name = header_name(scope, key)?;
+    let is_close = scope.view == View::Handler(HandlerKind::Close);
+    if is_trailer && !is_close {
+        let message = format!("trailers are not available in {}", scope.words());
+        return Diagnostic::error(code::NAME_NOT_HERE, message)
+            .at(span, "arrives at the end of the call")
+            .with_help("read it in ON CLOSE")
+            .refuse(scope.cx);
+    }
+    if !is_trailer && !scope.view.has_headers() {
+        let message = format!("headers are not available in {}", scope.words());
+        return Diagnostic::error(code::NAME_NOT_HERE, message)
+            .at(span, "no message here")
+            .with_help("save the value in a CALL column in ON OPEN or ON REQUEST")
+            .refuse(scope.cx);
+    }
+    let kind = if is_trailer { ExprKind::Trailer(name) } else { ExprKind::Header(name) };
+    Some(leaf(kind, Type::Text(None), true, span))
+}
+
+// ---- operators ---------------------------------------------------------------------------------------------
+
+/// Checks `a & b` of integers of one type.
+fn common_bits(
+    scope: &mut Scope<'_, '_>,
+    op_span: Span,
+    sides: [&ast::Expr; 2],
+    want: Option<Type>,
+    span: Span,
+) -> Option<Expr> {
+    let want = want.filter(|ty| types::is_integer(*ty));
+    let [left, right] = scope.pair(sides, want)?;
+    let ty = left.ty;
+    if !types::is_integer(ty) {
+        let message = format!("`&` does not take {} and {}", article(ty), article(right.ty));
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            .at(op_span, "takes two integers")
+            .with_label(left.span, ty.to_string())
+            .with_label(right.span, right.ty.to_string());
+        scope.cx.report(match ty {
+            Type::Bool => diagnostic.with_help("join conditions with AND"),
+            Type::Text(_) => diagnostic.with_help("join texts with `||`"),
+            _ => diagnostic,
+        });
+        return None;
+    }
+    Some(function(Function::BitAnd, vec![left, right], ty, false, span))
+}
+
+/// Warns of an unsigned difference compared with 0: it is never negative, but fails instead.
+fn warn_of_difference(scope: &mut Scope<'_, '_>, op: CompareOp, difference: &Expr, other: &Expr) {
+    let ExprKind::Arith { op: ArithOp::Sub, left, right } = &difference.kind else { return };
+    let is_below = match (op, constant_integer(other)) {
+        (CompareOp::Lt, Some(n)) => n <= 0,
+        (CompareOp::Le, Some(n)) => n < 0,
+        _ => false,
+    };
+    if !is_below || difference.ty.is_signed() || !types::is_integer(difference.ty) {
+        return;
+    }
+    let (a, b) = (scope.cx.sources.slice(left.span), scope.cx.sources.slice(right.span));
+    let help = format!("compare the two: `{a} < {b}`");
+    let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "an unsigned difference is never below 0")
+        .at(difference.span, format!("type {}; a negative result is an error", difference.ty))
+        .with_help(help);
+    scope.cx.report(diagnostic);
+}
+
+/// Builds a concatenation of texts or bytes, with nested ones flattened.
+fn concat(scope: &mut Scope<'_, '_>, parts: Vec<Expr>, span: Span) -> Option<Expr> {
+    if let Some(wrong) = parts.iter().find(|part| !matches!(part.ty, Type::Text(_) | Type::Bytes(_))) {
+        let wrong = wrong.clone();
+        return mismatch(scope, &wrong, Type::Text(None));
+    }
+    let ty = types::without_length(parts[0].ty);
+    let mut flat = Vec::new();
+    for part in parts {
+        match part.kind {
+            ExprKind::Concat(inner) => flat.extend(inner),
+            _ => flat.push(part),
+        }
+    }
+    Some(Expr { fallible: true, ..compound(ExprKind::Concat(flat), ty, span) })
+}
+
+/// Builds an arithmetic operation on operands of fitting types.
+fn arith(
+    scope: &mut Scope<'_, '_>,
+    op: ArithOp,
+    op_span: Span,
+    mut left: Expr,
+    mut right: Expr,
+    span: Span,
+) -> Option<Expr> {
+    if right.ty == Type::Interval && op == ArithOp::Mul && types::is_number(left.ty) {
+        std::mem::swap(&mut left, &mut right);
+    }
+    let Some((ty, left_ty, right_ty)) = arith_types(op, left.ty, right.ty) else {
+        return no_arith(scope, op, op_span, &left, &right);
+    };
+    let (left, right) = (scope.coerce(left, left_ty)?, scope.coerce(right, right_ty)?);
+    let computed = compound(ExprKind::Arith { op, left: left.into(), right: right.into() }, ty, span);
+    Some(Expr { fallible: computed.fallible || ty != Type::F64, ..computed })
+}
+
+/// Reports operands that an operator does not take, with a hint.
+fn no_arith<T>(
+    scope: &mut Scope<'_, '_>,
+    op: ArithOp,
+    op_span: Span,
+    left: &Expr,
+    right: &Expr,
+) -> Option<T> {
+    let sign = match op {
+        ArithOp::Add => "+",
+        ArithOp::Sub => "-",
+        ArithOp::Mul => "*",
+        ArithOp::Div => "/",
+        ArithOp::Rem => "%",
+    };
+    let message = format!("`{sign}` does not take {} and {}", article(left.ty), article(right.ty));
+    let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+        .at(op_span, "invalid operation")
+        .with_label(left.span, left.ty.to_string())
+        .with_label(right.span, right.ty.to_string());
+    let is_text = |ty: Type| matches!(ty, Type::Text(_));
+    let diagnostic = match (left.ty, right.ty) {
+        (a, b) if types::is_number(a) && types::is_number(b) => {
+            let (whole, text) = if a == Type::F64 { (b, right) } else { (a, left) };
+            let text = scope.cx.sources.slice(text.span);
+            match (a, b) {
+                (Type::F64, Type::F64) => diagnostic.with_help("`%` is for integers and intervals"),
+                (Type::F64, _) | (_, Type::F64) => diagnostic
+                    .with_note(format!("{whole} and F64 cannot be mixed without a conversion"))
+                    .with_help(format!("write `float({text})`")),
+                _ => diagnostic.with_help(format!("write `int({text})`")),
+            }
+        }
+        (a, b) if op == ArithOp::Add && (is_text(a) || is_text(b)) => {
+            diagnostic.with_help("join texts with `||`")
+        }
+        _ => diagnostic,
+    };
+    scope.cx.report(diagnostic);
+    None
+}
+
+/// Checks an explicit conversion.
+pub(in crate::check) fn cast(scope: &mut Scope<'_, '_>, operand: Expr, to: Type, span: Span) -> Option<Expr> {
+    if matches!(operand.kind, ExprKind::Const(Value::Null)) {
+        return Some(leaf(ExprKind::Const(Value::Null), to, true, span));
+    }
+    if operand.ty == to {
+        return Some(Expr { span, ..operand });
+    }
+    if types::widens(operand.ty, to) && to == types::without_length(to) {
+        return Some(compound(ExprKind::Widen(operand.into()), to, span));
+    }
+    if !can_cast(operand.ty, to) {
+        let message = format!("{} cannot be converted to {to}", article(operand.ty));
+        let mut diagnostic =
+            Diagnostic::error(code::TYPE_MISMATCH, message).at(operand.span, operand.ty.to_string());
+        if operand.ty == Type::Interval {
+            diagnostic = diagnostic.with_help("convert it to a number first: `seconds(...)`, `millis(...)`");
+        } else if to == Type::Interval {
+            diagnostic = diagnostic.with_help("write `interval(seconds)`");
+        }
+        scope.cx.report(diagnostic);
+        return None;
+    }
+    Some(Expr { fallible: true, ..compound(ExprKind::Cast(operand.into()), to, span) })
+}
+
+// ---- functions ---------------------------------------------------------------------------------------------
+
+/// Checks a function call: `count(table)`, `present`, `session_key`, a native function, or a function of the
+/// language.
+fn function_call(scope: &mut Scope<'_, '_>, call: Call<'_>, want: Option<Type>) -> Option<Expr> {
+    let Call { function: name, args, star, span } = call;
+    let lower = name.name.to_ascii_lowercase();
+    if lower == "count"
+        && let [ast::Expr { kind: Ast::Path(path), .. }] = args
+        && let Some(table) = path.as_ident()
+    {
+        let table = scope.table_ref(table)?;
+        return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
+    }
+    if let Some(found) =
+        frame::present(scope, &lower, args, span).or_else(|| frame::session_key(scope, &lower, args, span))
+    {
+        return found;
+    }
+    if star.is_none()
+        && let Some(called) = native::native_call(scope, name, args, span)
+    {
+        return called;
+    }
+    if is_drawn(scope, &lower) {
+        return scope.not_constant(span, "it changes from call to call");
+    }
+    if scope.bound.is_some() && matches!(lower.as_str(), "now" | "rand") {
+        return binding::draws(scope, &lower, span);
+    }
+    if star.is_some()
+        && let Some(signature) = functions::find(&lower)
+    {
+        return bad_arguments(scope, signature, call, "`*` is for count(*) over a SCAN");
+    }
+    super::call(scope, call, want)
+}
+
+/// Whether a function is rejected here because it returns a new value on each call.
+fn is_drawn(scope: &Scope<'_, '_>, function: &str) -> bool {
+    match function {
+        "now" => scope.cx.now.is_none() && matches!(scope.view, View::Constant | View::Route),
+        "rand" => matches!(scope.view, View::Constant | View::Row | View::Route),
+        _ => false,
     }
 }
 

@@ -253,10 +253,9 @@ impl Checker<'_, '_> {
         if let Ok(n) = i64::try_from(n) {
             return Some(n);
         }
-        let diagnostic =
-            Diagnostic::error(code::BAD_LITERAL, "numbers in a queue are 64-bit signed integers");
-        self.cx.report(diagnostic.at(span, "too large"));
-        None
+        Diagnostic::error(code::BAD_LITERAL, "numbers in a queue are 64-bit signed integers")
+            .at(span, "too large")
+            .refuse(self.cx)
     }
 
     /// Reports an expression that queues do not have.
@@ -285,11 +284,10 @@ impl Checker<'_, '_> {
         if let Some(bits) = rate(text) {
             return Some(literal(Literal::Int(bits as i64), T::Number, span));
         }
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
+        Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
             .at(span, "unit missing")
-            .with_help("write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'");
-        self.cx.report(diagnostic);
-        None
+            .with_help("write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'")
+            .refuse(self.cx)
     }
 
     // ---- operators ---------------------------------------------------------------------------------------------

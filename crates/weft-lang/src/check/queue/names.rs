@@ -228,13 +228,10 @@ impl Checker<'_, '_> {
                 Some((ResolvedName::Operand(Operand::Rank), T::Number, true))
             }
             (None, "drops") => Some((ResolvedName::Operand(Operand::Drops), T::Number, false)),
-            (None, "p") => {
-                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is not a value")
-                    .at(path.span, "field missing")
-                    .with_help("write `p.len`, `p.sojourn` or another field");
-                self.cx.report(diagnostic);
-                None
-            }
+            (None, "p") => Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is not a value")
+                .at(path.span, "field missing")
+                .with_help("write `p.len`, `p.sojourn` or another field")
+                .refuse(self.cx),
             (None, _) if self.header(path, false).is_some() => None,
             // Elements call it so.
             (None, "payload") => {
@@ -283,11 +280,10 @@ impl Checker<'_, '_> {
     fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
         let message = format!("unknown name `{}`", path.to_dotted());
         let known: Vec<&str> = known.into_iter().collect();
-        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
+        Diagnostic::error(code::UNKNOWN_NAME, message)
             .at(path.span, "unknown")
-            .with_note(format!("there are: {}", known.join(", ")));
-        self.cx.report(diagnostic);
-        None
+            .with_note(format!("there are: {}", known.join(", ")))
+            .refuse(self.cx)
     }
 
     /// Whether a packet is available.

@@ -158,12 +158,10 @@ pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i6
         Type::Uint(bits) => (up(u32::from(bits)), bits.min(63)),
         Type::Int(_) | Type::F64 | Type::Size | Type::Interval | Type::Timestamp => (all, 64),
         other => {
-            let diagnostic =
-                Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue variable cannot hold {other}"))
-                    .at(ast.span, "not a number")
-                    .with_note("allowed are BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
-            cx.report(diagnostic);
-            return None;
+            return Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue variable cannot hold {other}"))
+                .at(ast.span, "not a number")
+                .with_note("allowed are BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP")
+                .refuse(cx);
         }
     };
     Some((known.into(), range, bits))

@@ -14,11 +14,10 @@ use weft_core::{Status, Type, Value};
 pub(super) fn guard(scope: &mut Scope<'_, '_>, guard: &ast::Guard, span: Span) -> Option<StmtKind> {
     query::check_input(scope, guard.select.span)?;
     if scope.view == View::Handler(HandlerKind::Close) {
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE has no effect")
+        return Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE has no effect")
             .at(span, "the call has already ended")
-            .with_help("use IF, or INSERT ... SELECT ... FROM input");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("use IF, or INSERT ... SELECT ... FROM input")
+            .refuse(scope.cx);
     }
     let n_visible_rows = scope.rows.visible().len();
     let query = query::query(scope, &guard.select);
@@ -40,13 +39,10 @@ fn selected_items(scope: &mut Scope<'_, '_>, items: &[SelectItem]) -> Option<Vec
                 }
                 continue;
             }
-            (None, _) => {
-                let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, "this value is not used")
-                    .at(value.span, "no name")
-                    .with_help("name the column to set: `e AS column`");
-                scope.cx.report(diagnostic);
-                None
-            }
+            (None, _) => Diagnostic::error(code::WRITE_NOT_HERE, "this value is not used")
+                .at(value.span, "no name")
+                .with_help("name the column to set: `e AS column`")
+                .refuse(scope.cx),
             (Some(name), _) => {
                 let path = ast::Path { segments: vec![name.clone()], span: name.span };
                 named_place(scope, &path).and_then(|(place, ty, nullable, whose)| {
@@ -90,10 +86,9 @@ fn guard_else(scope: &mut Scope<'_, '_>, guard: &ast::Guard, span: Span) -> Opti
     } else {
         "a request can end here without an answer"
     };
-    let diagnostic = Diagnostic::error(code::NO_ANSWER, message)
+    Diagnostic::error(code::NO_ANSWER, message)
         .at(span, "action for other messages missing")
         .with_help("add it: `ELSE ABORT PERMISSION_DENIED 'why'`")
-        .with_fix(Span { start: span.end.saturating_sub(1), ..span }, " ELSE ABORT PERMISSION_DENIED;");
-    scope.cx.report(diagnostic);
-    None
+        .with_fix(Span { start: span.end.saturating_sub(1), ..span }, " ELSE ABORT PERMISSION_DENIED;")
+        .refuse(scope.cx)
 }

@@ -43,11 +43,10 @@ fn written_table(scope: &mut Scope<'_, '_>, name: &Ident, makes_rows: bool) -> O
     let is_scanned = |row: &RowId| scope.rows.get(*row).table == found;
     if makes_rows && scanning(scope).iter().any(is_scanned) {
         let message = format!("rows are inserted into `{}` while it is scanned", name.name);
-        let diagnostic = Diagnostic::error(code::SCANNED_TABLE_GROWS, message)
+        return Diagnostic::error(code::SCANNED_TABLE_GROWS, message)
             .at(name.span, "inside a SCAN of the same table")
-            .with_help("use UPDATE, or collect the rows in a VAR or another table");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("use UPDATE, or collect the rows in a VAR or another table")
+            .refuse(scope.cx);
     }
     Some(found)
 }
@@ -111,11 +110,10 @@ fn inserted_rows(
                 match item {
                     SelectItem::Value { value, .. } => values.push(value),
                     SelectItem::Star(star) => {
-                        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`*` is not allowed here")
+                        return Diagnostic::error(code::BAD_ARGUMENTS, "`*` is not allowed here")
                             .at(*star, "which columns?")
-                            .with_help("write one value for each column");
-                        scope.cx.report(diagnostic);
-                        return None;
+                            .with_help("write one value for each column")
+                            .refuse(scope.cx);
                     }
                 }
             }
@@ -320,13 +318,11 @@ fn assignment(
     let decl = scope.table(table);
     let column = &decl.columns[at];
     if at < decl.n_keys {
-        let diagnostic =
-            Diagnostic::error(code::KEY_CHANGED, format!("`{}` is part of the key", column.name))
-                .at(assign.name.span, "a key cannot be changed")
-                .with_label(column.span, "declared here")
-                .with_help("DELETE the row and INSERT a new one");
-        scope.cx.report(diagnostic);
-        return None;
+        return Diagnostic::error(code::KEY_CHANGED, format!("`{}` is part of the key", column.name))
+            .at(assign.name.span, "a key cannot be changed")
+            .with_label(column.span, "declared here")
+            .with_help("DELETE the row and INSERT a new one")
+            .refuse(scope.cx);
     }
     scope.merging = column.merge.map(|_| (row, at));
     scope.counting = is_counted(&assign.value).then_some((row, at));
@@ -343,12 +339,11 @@ fn assignment(
                 Merge::Min => format!("{name} = least({name}, e)"),
             };
             let message = format!("`{name}` is merged, so only its own merge operation can change it");
-            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+            Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(assign.span, "a different operation")
                 .with_label(column.span, "declared MERGE")
-                .with_help(format!("write `{form}`, or remove MERGE"));
-            scope.cx.report(diagnostic);
-            None
+                .with_help(format!("write `{form}`, or remove MERGE"))
+                .refuse(scope.cx)
         }
         _ => Some((at, value)),
     }
@@ -406,11 +401,10 @@ fn returned(
     } else {
         format!("`{}` is {}, but {whose} is {}", column.name, article(column.ty), article(ty))
     };
-    let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+    Diagnostic::error(code::TYPE_MISMATCH, message)
         .at(returning.span, "out of range")
-        .with_help("return it into a new name, then convert it: `RETURNING c INTO x`");
-    scope.cx.report(diagnostic);
-    None
+        .with_help("return it into a new name, then convert it: `RETURNING c INTO x`")
+        .refuse(scope.cx)
 }
 
 /// Checks a DELETE: its condition must fix the whole key.

@@ -97,11 +97,10 @@ fn check_verdict(scope: &mut Scope<'_, '_>, allowed: &[HandlerKind], what: &str,
     };
     let names = events(scope, allowed);
     let message = format!("{what} is not allowed in {}", scope.words());
-    let diagnostic = Diagnostic::error(code::VERDICT_NOT_HERE, message)
+    Diagnostic::error(code::VERDICT_NOT_HERE, message)
         .at(span, why)
-        .with_help(format!("{what} is allowed in {}", names.join(", ")));
-    scope.cx.report(diagnostic);
-    None
+        .with_help(format!("{what} is allowed in {}", names.join(", ")))
+        .refuse(scope.cx)
 }
 
 /// Checks an ABORT: its status, its message, and the headers and trailers of the answer.
@@ -126,11 +125,10 @@ fn abort(
         _ => scope.value_for(status, Type::Status, false, "a verdict's status"),
     };
     if let Some(Expr { kind: ExprKind::Const(Value::Int(0)), span, .. }) = status {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "ABORT cannot end a call as OK")
+        return Diagnostic::error(code::BAD_LITERAL, "ABORT cannot end a call as OK")
             .at(span, "OK is not an error")
-            .with_help("use REPLY, or another status");
-        scope.cx.report(diagnostic);
-        return None;
+            .with_help("use REPLY, or another status")
+            .refuse(scope.cx);
     }
     let text = match text {
         Some(text) => scope.typed(text, Type::Text(None)).map(Some),
@@ -157,12 +155,13 @@ fn answer(scope: &mut Scope<'_, '_>, item: &ast::WithItem) -> Option<(AnswerTarg
         ast::AssignTarget::Header { key, .. } => AnswerTarget::Header(written_header(scope, key)?),
         ast::AssignTarget::Trailer { key, .. } => AnswerTarget::Trailer(written_header(scope, key)?),
         ast::AssignTarget::Path(path) => {
-            let diagnostic =
-                Diagnostic::error(code::WRITE_NOT_HERE, "ABORT ... WITH can only set headers and trailers")
-                    .at(path.span, "not a valid name")
-                    .with_help(format!("write `header['{}'] = ...`", path.to_dotted()));
-            scope.cx.report(diagnostic);
-            return None;
+            return Diagnostic::error(
+                code::WRITE_NOT_HERE,
+                "ABORT ... WITH can only set headers and trailers",
+            )
+            .at(path.span, "not a valid name")
+            .with_help(format!("write `header['{}'] = ...`", path.to_dotted()))
+            .refuse(scope.cx);
         }
     };
     Some((place, value?))

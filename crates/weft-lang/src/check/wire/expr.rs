@@ -79,11 +79,10 @@ pub(super) fn number(
 ) -> Option<Typed> {
     if n_parts(ast) > PARTS_MAX {
         let message = format!("an expression of more than {PARTS_MAX} parts");
-        let diagnostic = Diagnostic::error(code::EXPR_TOO_LARGE, message)
+        return Diagnostic::error(code::EXPR_TOO_LARGE, message)
             .at(ast.span, "too long")
-            .with_help("split it over several fields, or bind several protocols");
-        cx.report(diagnostic);
-        return None;
+            .with_help("split it over several fields, or bind several protocols")
+            .refuse(cx);
     }
     ExprReader { cx, header, at }.expr(ast, None)
 }
@@ -131,7 +130,7 @@ impl Environment for ExprReader<'_, '_, '_> {
     }
 
     fn unfit(&mut self, span: Span) -> Option<Typed> {
-        let diagnostic = Diagnostic::error(
+        Diagnostic::error(
             code::WIRE_NOT_SEEN,
             "this expression is not allowed in a wire format",
         )
@@ -139,9 +138,7 @@ impl Environment for ExprReader<'_, '_, '_> {
         .with_note(
             "allowed are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
         )
-        .with_help("compute with the fields of this header");
-        self.cx.report(diagnostic);
-        None
+        .with_help("compute with the fields of this header").refuse(self.cx)
     }
 
     fn integer(&mut self, n: i128, _want: Option<Type>, span: Span) -> Option<Typed> {
@@ -272,11 +269,10 @@ impl Environment for ExprReader<'_, '_, '_> {
 impl ExprReader<'_, '_, '_> {
     /// Reports a name that this clause cannot use.
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
+        Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
             .at(span, "not available")
-            .with_help(help);
-        self.cx.report(diagnostic);
-        None
+            .with_help(help)
+            .refuse(self.cx)
     }
 
     // ---- names -------------------------------------------------------------------------------------------------
@@ -349,12 +345,11 @@ impl ExprReader<'_, '_, '_> {
         if info.is_bytes {
             let name = &self.header.protocol.fields[usize::from(id.0)].name;
             let message = format!("`{name}` is bytes, not a number");
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            return Diagnostic::error(code::TYPE_MISMATCH, message)
                 .at(span, "bytes")
                 .with_label(info.span, "declared here")
-                .with_help("an expression reads `bit(n)` fields; for bytes, only `present(f)` is allowed");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("an expression reads `bit(n)` fields; for bytes, only `present(f)` is allowed")
+                .refuse(self.cx);
         }
         let range = info.range;
         (!info.is_broken).then(|| number_of(Expr::Field(id), range, span))
@@ -371,22 +366,20 @@ impl ExprReader<'_, '_, '_> {
             return Some(());
         }
         let repeat = info.repeat.map_or("", |at| &self.header.repeats[at].name);
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
+        Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "of which round?")
             .with_label(info.span, "declared here")
-            .with_help(format!("outside of `{repeat}` only `count({repeat})` is available"));
-        self.cx.report(diagnostic);
-        None
+            .with_help(format!("outside of `{repeat}` only `count({repeat})` is available"))
+            .refuse(self.cx)
     }
 
     /// Reports a field that is declared later.
     fn too_early<T>(&mut self, name: &str, (span, declared): (Span, Span)) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
+        Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "read before it is parsed")
             .with_label(declared, "declared here")
-            .with_help("use fields that are declared before this one");
-        self.cx.report(diagnostic);
-        None
+            .with_help("use fields that are declared before this one")
+            .refuse(self.cx)
     }
 
     // ---- functions ---------------------------------------------------------------------------------------------
@@ -501,12 +494,11 @@ impl ExprReader<'_, '_, '_> {
         let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
         let Some((_, checksum)) = KNOWN.iter().find(|(known, _)| *known == text) else {
             let forms = KNOWN.map(|(form, _)| form.replace(',', ", "));
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
+            return Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
                 .at(span, "argument missing")
                 .with_note(format!("there are: {}", forms.join("; ")))
-                .with_help("write what it covers: `checksum(header)`");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("write what it covers: `checksum(header)`")
+                .refuse(self.cx);
         };
         let most = if *checksum == Checksum::Crc32c { u64::from(u32::MAX) } else { u64::from(u16::MAX) };
         Some(number_of(Expr::Checksum(*checksum), (0, most), span))
@@ -535,11 +527,10 @@ impl ExprReader<'_, '_, '_> {
     /// Builds a CASE, which needs an ELSE.
     fn choice(&mut self, arms: Vec<(Typed, Typed)>, otherwise: Option<Typed>, span: Span) -> Option<Typed> {
         let Some(otherwise) = otherwise else {
-            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
+            return Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
                 .at(span, "ELSE missing")
-                .with_help("a field always has a value: add `ELSE 0`");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("a field always has a value: add `ELSE 0`")
+                .refuse(self.cx);
         };
         Some(arms.into_iter().rev().fold(otherwise, |other, (when, then)| Typed {
             expr: Expr::If(Box::new(when.expr), Box::new(then.expr), Box::new(other.expr)),

@@ -221,13 +221,14 @@ impl<'a> Builder<'_, '_, 'a> {
         place: ItemContext,
     ) -> Option<(Item, ByteRange)> {
         if let Some(outer) = place.repeat {
-            let diagnostic =
-                Diagnostic::error(code::NOT_IN_VERSION, "a nested REPEAT is not supported in this version")
-                    .at(name.span, "the inner one")
-                    .with_label(self.header.repeats[outer].span, "the outer one")
-                    .with_help("declare the inner part as bytes: `options bytes(len)`");
-            self.cx.report(diagnostic);
-            return None;
+            return Diagnostic::error(
+                code::NOT_IN_VERSION,
+                "a nested REPEAT is not supported in this version",
+            )
+            .at(name.span, "the inner one")
+            .with_label(self.header.repeats[outer].span, "the outer one")
+            .with_help("declare the inner part as bytes: `options bytes(len)`")
+            .refuse(self.cx);
         }
         // The COUNT is read before the first round.
         let early = match until {
@@ -319,22 +320,20 @@ impl<'a> Builder<'_, '_, 'a> {
                 return Some(rounds as u32);
             }
             let message = format!("`{}` may repeat more than {REPEATS_MAX} times", name.name);
-            let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
+            return Diagnostic::error(code::WIRE_UNBOUNDED, message)
                 .at(name.span, "maximum missing")
                 .with_help(format!(
                     "add `MAX 16`, or another number up to {REPEATS_MAX}: a header with more is malformed"
-                ));
-            self.cx.report(diagnostic);
-            return None;
+                ))
+                .refuse(self.cx);
         };
         let n = self.int(max, "the MAX of a REPEAT")?;
         if !(1..=limit).contains(&n) {
             let message = format!("a REPEAT must have a MAX of 1 to {REPEATS_MAX}");
-            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+            return Diagnostic::error(code::OVER_LIMIT, message)
                 .at(max.span, "outside the limits")
-                .with_help("declare longer parts as bytes: `options bytes(len)`");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("declare longer parts as bytes: `options bytes(len)`")
+                .refuse(self.cx);
         }
         Some(n.min(rounds.max(1)) as u32)
     }
@@ -344,11 +343,10 @@ impl<'a> Builder<'_, '_, 'a> {
         if let Ast::Int(n) = ast.kind {
             return Some(n);
         }
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} must be a number"))
+        Diagnostic::error(code::NOT_CONSTANT, format!("{what} must be a number"))
             .at(ast.span, "not a number")
-            .with_help("write a literal: a definition is the same for all frames");
-        self.cx.report(diagnostic);
-        None
+            .with_help("write a literal: a definition is the same for all frames")
+            .refuse(self.cx)
     }
 
     // ---- fields ------------------------------------------------------------------------------------------------
@@ -565,11 +563,10 @@ impl<'a> Builder<'_, '_, 'a> {
         let (is_bytes, is_broken) = (info.is_bytes, info.is_broken);
         if is_bytes && !matches!(rule.kind, WireRuleKind::Reserved) {
             let message = format!("`{}` is bytes, but a rule needs a number", field.name.name);
-            let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
+            return Diagnostic::error(code::WIRE_RULE, message)
                 .at(rule.span, "not for bytes")
-                .with_help("bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED")
+                .refuse(self.cx);
         }
         let most = match self.header.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
