@@ -170,7 +170,9 @@ impl Checker<'_, '_> {
                 let n_uses = self.param_uses.len();
                 let value = match ty {
                     None => self.expr(value, None),
-                    Some(ty) => super::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty)),
+                    Some(ty) => {
+                        super::params::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty))
+                    }
                 };
                 let Some(value) = value else {
                     self.locals.push((name.name.clone(), None));
@@ -233,7 +235,7 @@ impl Checker<'_, '_> {
         }
         let ast = value;
         let value = self.typed(ast, ty)?;
-        if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold(&value))
+        if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold::fold(&value))
             && !(0..=most).contains(&n)
         {
             let message = format!("`{}` is 0 to {most}, but is set to {n}", path.to_dotted());
@@ -326,9 +328,9 @@ fn ends(stmts: &[Stmt]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{EVERY_NS_MIN, TIMERS_MAX};
+    use crate::check::queue::link::CALLS_PER_SECOND;
     use crate::check::queue::{
-        BYTES_MAX, CALLS_PER_SECOND, COUNTED_MAX, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX,
-        RANK_BITS_MAX, VARS_MAX,
+        BYTES_MAX, COUNTED_MAX, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX, RANK_BITS_MAX, VARS_MAX,
     };
 
     /// `4,194,304`
