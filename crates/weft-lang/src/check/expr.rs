@@ -11,6 +11,7 @@ mod element;
 
 use std::fmt::Display;
 
+use super::all;
 use super::functions::{Class, Signature};
 use crate::ast::{BinaryOp, CaseArm, Expr, ExprKind as Ast, Ident, Path, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic, code};
@@ -18,7 +19,7 @@ use crate::hir::{ArithOp, CompareOp};
 use crate::source::Span;
 use weft_core::Type;
 
-pub(super) use call::{bad_arguments, call};
+pub(super) use call::{bad_arguments, call, n_given, wrong_arguments};
 pub(super) use element::{and, compound, constant, constant_integer, function, hash_or_zero, header_name};
 
 /// A function call.
@@ -176,6 +177,11 @@ pub(super) trait Environment: Sized {
     /// An expression as a BOOL.
     fn condition(&mut self, ast: &Expr) -> Option<Self::Value> {
         self.typed(ast, Type::Bool.into())
+    }
+
+    /// Checks a condition that may be left out.
+    fn condition_if(&mut self, ast: Option<&Expr>) -> Option<Option<Self::Value>> {
+        ast.map_or(Some(None), |ast| self.condition(ast).map(Some))
     }
 
     /// Checks two expressions as values of one type.
@@ -378,10 +384,7 @@ pub(super) trait Environment: Sized {
                 }
                 (all.as_mut().map(|all| all.remove(0)), all)
             }
-            None => {
-                let whens: Vec<_> = arms.iter().map(|arm| self.condition(&arm.when)).collect();
-                (None, whens.into_iter().collect())
-            }
+            None => (None, all(arms.iter().map(|arm| self.condition(&arm.when)))),
         };
         let results: Vec<&Expr> = arms.iter().map(|arm| &arm.then).chain(otherwise).collect();
         let results = self.unify(&results, want);

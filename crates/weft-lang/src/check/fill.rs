@@ -6,8 +6,8 @@ use weft_core::{Type, Value, round_robin};
 
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
-use super::table::{breaks, broken, written_order};
-use super::{Cx, empty_element};
+use super::table::{breaks, broken, column_of, written_order};
+use super::{Cx, all, empty_element};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Network, Table, TableRef};
@@ -294,26 +294,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Opti
     if item.columns.is_empty() {
         return Some(written_order(table));
     }
-    let found: Vec<Option<usize>> = item
-        .columns
-        .iter()
-        .map(|name| {
-            let at = table.columns.iter().position(|column| column.name == name.name);
-            if at.is_none() {
-                let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-                let message = format!("table `{}` has no column `{}`", table.name, name.name);
-                let diagnostic =
-                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
-                cx.report(with_nearest(
-                    diagnostic.with_note(format!("it has: {}", names.join(", "))),
-                    name,
-                    names,
-                ));
-            }
-            at
-        })
-        .collect();
-    found.into_iter().collect()
+    all(item.columns.iter().map(|name| column_of(cx, table, name)))
 }
 
 /// The values of all rows, each with its span; None after an error.
@@ -323,9 +304,7 @@ pub(super) fn rows_of(
     columns: &[usize],
     item: &InsertRows,
 ) -> Option<Vec<(Vec<Value>, Span)>> {
-    let rows: Vec<_> =
-        item.rows.iter().map(|row| Some((values(cx, table, columns, item, row)?, row.span))).collect();
-    rows.into_iter().collect()
+    all(item.rows.iter().map(|row| Some((values(cx, table, columns, item, row)?, row.span))))
 }
 
 /// Computes the values of a row. Without column names, trailing columns may be left out.

@@ -11,7 +11,7 @@ use super::expr::Environment;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};
-use super::{Cx, frame, stmt};
+use super::{Cx, all, frame, stmt};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -33,8 +33,7 @@ pub(super) fn push(scope: &mut Scope<'_, '_>, headers: &[ast::Pushed], span: Spa
             .with_help("push the others with another PUSH")
             .refuse(scope.cx);
     }
-    let pushed: Vec<Option<Pushed>> = headers.iter().map(|header| pushed(scope, header)).collect();
-    let pushed: Vec<Pushed> = pushed.into_iter().collect::<Option<_>>()?;
+    let pushed = all(headers.iter().map(|header| pushed(scope, header)))?;
     for (at, pair) in pushed.windows(2).enumerate() {
         check_encapsulation(scope, pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
     }

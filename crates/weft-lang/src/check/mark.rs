@@ -5,7 +5,7 @@ use weft_core::marks::Mark;
 
 use super::expr::Environment;
 use super::scope::{Scope, View, with_nearest};
-use super::stmt;
+use super::{all, stmt};
 use crate::ast::{self, Assign};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, Expr, ExprKind, Function, HandlerKind, StmtKind};
@@ -35,9 +35,8 @@ pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
 /// Checks MARK and its fields.
 pub(super) fn mark(scope: &mut Scope<'_, '_>, fields: &[Assign], span: Span) -> Option<StmtKind> {
     check_mark(scope, span)?;
-    let values: Vec<Option<(Mark, Expr)>> =
-        fields.iter().enumerate().map(|(at, field)| mark_field(scope, field, &fields[..at])).collect();
-    Some(StmtKind::Mark { fields: values.into_iter().collect::<Option<_>>()? })
+    let values = fields.iter().enumerate().map(|(at, field)| mark_field(scope, field, &fields[..at]));
+    Some(StmtKind::Mark { fields: all(values)? })
 }
 
 /// Checks that the handler permits MARK.

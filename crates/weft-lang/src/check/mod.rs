@@ -554,6 +554,12 @@ fn empty_element() -> Element {
     Element::empty("", Span::new(crate::source::FileId(0), 0, 0))
 }
 
+/// The results of several checks, all of which run; None if one has found an error.
+fn all<T>(found: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
+    let found: Vec<Option<T>> = found.collect();
+    found.into_iter().collect()
+}
+
 /// Joins names for a message; at most twelve are listed.
 fn quoted_list(names: &[String]) -> String {
     const NAMES_MAX: usize = 12;

@@ -3,12 +3,12 @@
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
 
-use super::binding;
-use super::expr::{Environment, article};
+use super::expr::{Environment, article, n_given, wrong_arguments};
 use super::functions;
 use super::network::settings;
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, empty_element};
+use super::{all, binding};
 use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, NativeRef, Setting};
@@ -412,15 +412,11 @@ fn typed_call(
         return None;
     }
     if args.len() != ty.params.len() {
-        let message = format!("`{}` does not take these arguments", name.name);
-        let plural = if args.len() == 1 { "" } else { "s" };
-        return Diagnostic::error(code::BAD_ARGUMENTS, message)
-            .at(span, format!("{} argument{plural} given", args.len()))
-            .with_help(format!("it is declared as `{} {}`", name.name, text_of(ty)))
-            .refuse(scope.cx);
+        let help = format!("it is declared as `{} {}`", name.name, text_of(ty));
+        let label = n_given(args.len());
+        return wrong_arguments(code::BAD_ARGUMENTS, &name.name, (span, &label), help).refuse(scope.cx);
     }
-    let typed: Vec<Option<Expr>> =
-        args.iter().zip(&ty.params).map(|(arg, param)| scope.typed(arg, *param)).collect();
+    let args = all(args.iter().zip(&ty.params).map(|(arg, param)| scope.typed(arg, *param)));
     let is_pure = match function {
         NativeRef::Declared(at) => scope.cx.functions[at].effect == Effect::Pure,
         NativeRef::Own(_) | NativeRef::Param(_) => true,
@@ -428,7 +424,7 @@ fn typed_call(
     if scope.bound.is_some() && !is_pure {
         return binding::draws(scope, &name.name, span);
     }
-    let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
+    let args = args?;
     let site = scope.next_call_site();
     Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
 }
@@ -441,17 +437,12 @@ fn own_call(scope: &mut Scope<'_, '_>, info: &'static Info, args: &[ast::Expr], 
     let is_list = info.params.last() == Some(&Param::Constants);
     let fits = if is_list { args.len() >= info.params.len() } else { args.len() == info.params.len() };
     if !fits {
-        let message = format!("`{}` does not take these arguments", info.name);
-        let plural = if args.len() == 1 { "" } else { "s" };
-        return Diagnostic::error(code::BAD_ARGUMENTS, message)
-            .at(span, format!("{} argument{plural} given", args.len()))
-            .with_help(format!("it is `{}`: {}", info.signature(), info.doc))
-            .refuse(scope.cx);
+        let help = format!("it is `{}`: {}", info.signature(), info.doc);
+        let label = n_given(args.len());
+        return wrong_arguments(code::BAD_ARGUMENTS, info.name, (span, &label), help).refuse(scope.cx);
     }
     let params = info.params.iter().copied().chain(std::iter::repeat(Param::Constants));
-    let typed: Vec<Option<Expr>> =
-        args.iter().zip(params).map(|(arg, param)| argument(scope, info, arg, param)).collect();
-    let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
+    let args = all(args.iter().zip(params).map(|(arg, param)| argument(scope, info, arg, param)))?;
     if info.native == Native::MatchesAny && !fits_together(scope, &args[1..], span) {
         return None;
     }

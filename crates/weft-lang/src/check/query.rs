@@ -7,7 +7,7 @@ use weft_core::{Type, Value};
 use super::expr::{Environment, and, article};
 use super::scope::{ColumnVisibility, Scope, View, leaf};
 use super::walk::each_expr;
-use super::{fold, functions, matching};
+use super::{all, fold, functions, matching};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -114,16 +114,9 @@ fn other_side(scope: &mut Scope<'_, '_>, part: Expr, row: RowId, key_ty: Type) -
 
 /// The joins and filter of `SELECT ... FROM input`. The joined rows stay visible until the caller hides them.
 pub(super) fn query(scope: &mut Scope<'_, '_>, select: &ast::Select) -> Option<Query> {
-    let joins: Vec<Option<Join>> = select.joins.iter().map(|join| join_row(scope, join)).collect();
-    let joins: Option<Vec<Join>> = joins.into_iter().collect();
-    let filter = select.filter.as_ref().map(|filter| scope.condition(filter));
-    Some(Query {
-        joins: joins?,
-        filter: match filter {
-            Some(filter) => Some(filter?),
-            None => None,
-        },
-    })
+    let joins = all(select.joins.iter().map(|join| join_row(scope, join)));
+    let filter = scope.condition_if(select.filter.as_ref());
+    Some(Query { joins: joins?, filter: filter? })
 }
 
 /// Checks a JOIN and makes its row visible. At most [`JOINS_MAX`] rows are visible at one point.
@@ -158,9 +151,7 @@ fn join_row(scope: &mut Scope<'_, '_>, join: &ast::Join) -> Option<Join> {
     };
     let condition = match &join.condition {
         JoinCondition::Using(columns) => {
-            let parts: Vec<Option<Expr>> =
-                columns.iter().map(|column| using_column(scope, table, row, column)).collect();
-            let parts: Option<Vec<Expr>> = parts.into_iter().collect();
+            let parts = all(columns.iter().map(|column| using_column(scope, table, row, column)));
             scope.rows.show(&alias.name, row, ColumnVisibility::Joined(using));
             parts.map(|parts| parts.into_iter().reduce(and))
         }
@@ -217,7 +208,7 @@ pub(super) fn bound_of(
     let fits = u64::try_from(n).ok().filter(|n| (1..=most).contains(n));
     if fits.is_none() {
         let message = format!("{looks} reads 1 to {most} {things}");
-        scope.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
+        return scope.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
     }
     fits
 }
@@ -253,7 +244,8 @@ pub(super) fn exists(scope: &mut Scope<'_, '_>, select: &ast::Subselect, span: S
     let table = table_of(scope, select)?;
     if let Some(max) = &select.scan_max {
         let rows_max = scan_rows_max(scope, max);
-        let (row, filter) = scope.with_row(table, &select.table.name, |scope, _| filter(scope, select));
+        let (row, filter) =
+            scope.with_row(table, &select.table.name, |scope, _| scope.condition_if(select.filter.as_ref()));
         let (rows_max, filter) = (rows_max?, filter?);
         let fallible = filter.as_ref().is_some_and(|filter| filter.fallible);
         let filter = filter.map(Box::new);
@@ -271,8 +263,7 @@ pub(super) fn exists(scope: &mut Scope<'_, '_>, select: &ast::Subselect, span: S
 fn table_of(scope: &mut Scope<'_, '_>, select: &ast::Subselect) -> Option<TableRef> {
     if !matches!(scope.view, View::Handler(_)) {
         let message = format!("tables cannot be read in {}", scope.words());
-        scope.report_at(select.span, code::NAME_NOT_HERE, message, "tables can be read in handlers");
-        return None;
+        return scope.report_at(select.span, code::NAME_NOT_HERE, message, "tables can be read in handlers");
     }
     scope.table_ref(&select.table)
 }
@@ -290,20 +281,12 @@ fn selected(scope: &mut Scope<'_, '_>, select: &ast::Subselect, want: Option<Typ
     }
 }
 
-/// The inner None is a subselect without WHERE.
-fn filter(scope: &mut Scope<'_, '_>, select: &ast::Subselect) -> Option<Option<Expr>> {
-    match &select.filter {
-        Some(filter) => scope.condition(filter).map(Some),
-        None => Some(None),
-    }
-}
-
 fn found(
     scope: &mut Scope<'_, '_>,
     select: &ast::Subselect,
     row: RowId,
 ) -> Option<(Vec<Expr>, Option<Expr>)> {
-    let filter = filter(scope, select)?;
+    let filter = scope.condition_if(select.filter.as_ref())?;
     split_key(scope, row, filter, select.span)
 }
 
@@ -311,8 +294,9 @@ fn found(
 fn aggregate(scope: &mut Scope<'_, '_>, select: &ast::Subselect, span: Span) -> Option<Expr> {
     let table = table_of(scope, select)?;
     let rows_max = scan_rows_max(scope, select.scan_max.as_ref()?);
-    let (row, (filter, aggregate)) = scope
-        .with_row(table, &select.table.name, |scope, _| (filter(scope, select), aggregate_of(scope, select)));
+    let (row, (filter, aggregate)) = scope.with_row(table, &select.table.name, |scope, _| {
+        (scope.condition_if(select.filter.as_ref()), aggregate_of(scope, select))
+    });
     let (rows_max, filter, (aggregate, ty, is_fallible)) = (rows_max?, filter?, aggregate?);
     let nullable = aggregate != Aggregate::Count;
     let fallible = is_fallible || filter.as_ref().is_some_and(|filter| filter.fallible);
@@ -388,14 +372,10 @@ pub(super) fn aggregate_call(
 /// Reports an aggregated value whose type the aggregate does not take.
 fn check_measure(scope: &mut Scope<'_, '_>, expr: &Expr, fits: bool, rule: &str) -> Option<()> {
     if !fits {
-        scope.report_at(
-            expr.span,
-            code::TYPE_MISMATCH,
-            rule.to_owned(),
-            &format!("this is {}", article(expr.ty)),
-        );
+        let label = format!("this is {}", article(expr.ty));
+        return scope.report_at(expr.span, code::TYPE_MISMATCH, rule.to_owned(), &label);
     }
-    fits.then_some(())
+    Some(())
 }
 
 /// Reports a SCAN that is not aggregated to one value.

@@ -10,7 +10,7 @@ use super::binding::BindingContext;
 use super::element::OLD;
 use super::new_columns::NewColumns;
 use super::null_narrowing::{NonNull, NonNulls};
-use super::{Cx, binding, frame, quoted_list};
+use super::{Cx, binding, frame, quoted_list, table};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -217,17 +217,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// The column of a table; reports an error if it is unknown.
     pub(super) fn column_of(&mut self, table: TableRef, name: &Ident) -> Option<usize> {
-        let table = self.table(table);
-        let found = table.columns.iter().position(|column| column.name == name.name);
-        if found.is_none() {
-            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-            let message = format!("table `{}` has no column `{}`", table.name, name.name);
-            let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-                .at(name.span, "unknown column")
-                .with_note(format!("it has: {}", names.join(", ")));
-            self.cx.report_unless_broken(table.span, with_nearest(diagnostic, name, names));
-        }
-        found
+        table::column_of(self.cx, self.table(table), name)
     }
 
     /// Reports an unknown table, with the nearest name or a declaration.
@@ -715,6 +705,20 @@ impl<'a, 'c> Scope<'a, 'c> {
 /// An expression without parts.
 pub(super) fn leaf(kind: ExprKind, ty: Type, nullable: bool, span: Span) -> Expr {
     Expr { kind, ty, nullable, fallible: false, span }
+}
+
+/// The diagnostic for an unknown column of a table or sink.
+pub(super) fn no_column<'n>(
+    owner: &str,
+    name: &Ident,
+    columns: impl Iterator<Item = &'n str> + Clone,
+) -> Diagnostic {
+    let known: Vec<&str> = columns.clone().collect();
+    let message = format!("{owner} has no column `{}`", name.name);
+    let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
+        .at(name.span, "unknown column")
+        .with_note(format!("it has: {}", known.join(", ")));
+    with_nearest(diagnostic, name, columns)
 }
 
 /// Adds the nearest name as help and fix.

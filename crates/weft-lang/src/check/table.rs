@@ -5,7 +5,7 @@ use weft_core::{Interval, Time, Type, Value};
 
 use super::expr::article;
 use super::fold::{self, FoldError};
-use super::scope::{Scope, View};
+use super::scope::{Scope, View, no_column};
 use super::table_statement::{condition, row_of};
 use super::{Cx, query};
 use crate::ast::{self, Filler, Since, TableOptionKind};
@@ -494,4 +494,15 @@ pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLi
 
 fn not_known(expr: &Expr) -> (String, Span) {
     ("this is not a constant".to_owned(), expr.span)
+}
+
+/// The column of a table with this name; reports an error if it is unknown.
+pub(super) fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize> {
+    let at = table.columns.iter().position(|column| column.name == name.name);
+    if at.is_none() {
+        let columns = table.columns.iter().map(|column| column.name.as_str());
+        let diagnostic = no_column(&format!("table `{}`", table.name), name, columns);
+        cx.report_unless_broken(table.span, diagnostic);
+    }
+    at
 }

@@ -8,7 +8,8 @@ use weft_core::{Time, Type, Value};
 
 use super::expr::Environment;
 use super::fill::{columns, port_columns_of, rows_of, target};
-use super::scope::{Scope, View, with_nearest};
+use super::scope::{Scope, View};
+use super::table::column_of;
 use super::{Cx, empty_element, frame};
 pub use summary::{Measure, Summary};
 
@@ -375,19 +376,6 @@ fn outputs(
             evaluates(cx, row, &expr).then(|| vec![(name, expr)])
         }
     }
-}
-
-/// Finds a column of a table. Reports an unknown one.
-fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize> {
-    let at = table.columns.iter().position(|column| column.name == name.name);
-    if at.is_none() {
-        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        let message = format!("table `{}` has no column `{}`", table.name, name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
-        let diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
-        cx.report(with_nearest(diagnostic, name, names));
-    }
-    at
 }
 
 /// Computes a LIMIT.

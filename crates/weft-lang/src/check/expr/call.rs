@@ -2,9 +2,11 @@
 
 use super::{Call, Environment, article};
 use crate::ast;
+use crate::check::all;
 use crate::check::functions::{Class, FUNCTIONS, Shape, Signature};
 use crate::check::scope::with_nearest;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::source::Span;
 use weft_core::Type;
 
 /// Checks a call of a function that the place has.
@@ -20,8 +22,7 @@ pub(in crate::check) fn call<E: Environment>(
     };
     let n = call.args.len();
     if !signature.shape.takes(n) {
-        let plural = if n == 1 { "" } else { "s" };
-        return bad_arguments(env, signature, call, &format!("{n} argument{plural} given"));
+        return bad_arguments(env, signature, call, &n_given(n));
     }
     let (args, ty) = arguments(env, signature, call, want)?;
     env.function(signature, call, args, ty)
@@ -35,26 +36,25 @@ fn arguments<E: Environment>(
     want: Option<E::Ty>,
 ) -> Option<(Vec<E::Value>, E::Ty)> {
     let typed = |env: &mut E, (ast, ty): (&ast::Expr, &Type)| env.typed(ast, E::Ty::from(*ty));
-    let (args, class, result): (Vec<Option<E::Value>>, _, _) = match signature.shape {
+    let (args, class, result) = match signature.shape {
         Shape::Fixed(params, result) | Shape::Trailing(params, result) => {
-            (call.args.iter().zip(params).map(|pair| typed(env, pair)).collect(), Class::Any, Some(result))
+            (all(call.args.iter().zip(params).map(|pair| typed(env, pair)))?, Class::Any, Some(result))
         }
         Shape::Same(class, ..) => {
             let args: Vec<&ast::Expr> = call.args.iter().collect();
-            (env.unify(&args, want)?.into_iter().map(Some).collect(), class, None)
+            (env.unify(&args, want)?, class, None)
         }
         Shape::Each(class, _, _, result) => {
-            (call.args.iter().map(|arg| env.expr(arg, None)).collect(), class, Some(result))
+            (all(call.args.iter().map(|arg| env.expr(arg, None)))?, class, Some(result))
         }
         Shape::First(class, params, result) => {
-            let mut args = vec![env.expr(&call.args[0], None)];
-            args.extend(call.args[1..].iter().zip(params).map(|pair| typed(env, pair)));
-            (args, class, result)
+            let first = env.expr(&call.args[0], None);
+            let others = all(call.args[1..].iter().zip(params).map(|pair| typed(env, pair)));
+            ([vec![first?], others?].concat(), class, result)
         }
-        Shape::Convert(to) => (vec![env.expr(&call.args[0], None)], Class::Any, Some(to)),
+        Shape::Convert(to) => (vec![env.expr(&call.args[0], None)?], Class::Any, Some(to)),
         Shape::Words(..) => return Some((Vec::new(), Type::Bool.into())),
     };
-    let args = args.into_iter().collect::<Option<Vec<E::Value>>>()?;
     let n = if let Shape::Each(..) = signature.shape { args.len() } else { args.len().min(1) };
     for arg in &args[..n] {
         if class == Class::Ordered {
@@ -92,12 +92,25 @@ pub(in crate::check) fn bad_arguments<E: Environment, T>(
     call: Call<'_>,
     label: &str,
 ) -> Option<T> {
-    let message = format!("`{}` does not take these arguments", signature.name());
-    let diagnostic = Diagnostic::error(E::CALL_CODES.0, message)
-        .at(call.span, label)
-        .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
+    let help = format!("it is `{}`: {}", signature.text, signature.doc);
+    let diagnostic = wrong_arguments(E::CALL_CODES.0, signature.name(), (call.span, label), help);
     env.report(diagnostic);
     None
+}
+
+/// The diagnostic for wrong arguments of a function.
+pub(in crate::check) fn wrong_arguments(
+    code: Code,
+    name: &str,
+    (span, label): (Span, &str),
+    help: String,
+) -> Diagnostic {
+    Diagnostic::error(code, format!("`{name}` does not take these arguments")).at(span, label).with_help(help)
+}
+
+/// `2 arguments given`
+pub(in crate::check) fn n_given(n: usize) -> String {
+    format!("{n} argument{} given", if n == 1 { "" } else { "s" })
 }
 
 /// Reports an unknown function, with the known ones.

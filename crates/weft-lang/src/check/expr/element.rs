@@ -9,7 +9,7 @@ use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
 use crate::check::scope::{Scope, View, leaf};
 use crate::check::{binding, frame, header, native, query};
-use crate::diagnostic::{Diagnostic, code};
+use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -50,10 +50,7 @@ impl Environment for Scope<'_, '_> {
         let ty = if i64::try_from(n).is_ok() { Type::Int(64) } else { Type::Uint(64) };
         match types::integer(n, ty) {
             Some(value) => Some(constant(value, ty, span)),
-            None => {
-                self.report_at(span, code::BAD_LITERAL, format!("{n} does not fit I64"), "too small");
-                None
-            }
+            None => self.report_at(span, code::BAD_LITERAL, format!("{n} does not fit I64"), "too small"),
         }
     }
 
@@ -136,13 +133,8 @@ impl Environment for Scope<'_, '_> {
                 return Some(constant(value, ty, expr.span));
             }
             if types::is_integer(ty) {
-                self.report_at(
-                    expr.span,
-                    code::BAD_LITERAL,
-                    format!("{n} does not fit {ty}"),
-                    "too large or too small",
-                );
-                return None;
+                let message = format!("{n} does not fit {ty}");
+                return self.report_at(expr.span, code::BAD_LITERAL, message, "too large or too small");
             }
         }
         if let (ExprKind::Const(Value::Bytes(bytes)), Type::Text(Some(max)) | Type::Bytes(Some(max))) =
@@ -151,8 +143,7 @@ impl Environment for Scope<'_, '_> {
             && bytes.len() > max as usize
         {
             let message = format!("this text has {} bytes, but {ty} holds at most {max}", bytes.len());
-            self.report_at(expr.span, code::BAD_LITERAL, message, "too long");
-            return None;
+            return self.report_at(expr.span, code::BAD_LITERAL, message, "too long");
         }
         if types::is_same(expr.ty, ty) {
             return Some(expr);
@@ -172,19 +163,14 @@ impl Environment for Scope<'_, '_> {
             .with_label(first.span, first.ty.to_string());
         let (a, b) = (first.ty, second.ty);
         let text = |expr: &Expr| self.cx.sources.slice(expr.span).to_owned();
-        if let (Type::IpAddr, Type::Cidr) | (Type::Cidr, Type::IpAddr) = (a, b) {
-            let (address, network) = if a == Type::IpAddr { (first, second) } else { (second, first) };
-            diagnostic = diagnostic.with_help(format!("write `{} IN {}`", text(address), text(network)));
-        } else if types::is_number(a) && types::is_number(b) {
-            diagnostic = match (a, b) {
-                (Type::F64, _) => diagnostic.with_help(format!("write `float({})`", text(second))),
-                (_, Type::F64) => diagnostic.with_help(format!("write `float({})`", text(first))),
-                _ => diagnostic.with_help(format!("write `CAST({} AS {a})`", text(second))),
-            };
-        } else if matches!(a, Type::Text(_)) && can_cast(b, a) {
-            diagnostic = diagnostic.with_help(format!("write `text({})`", text(second)));
-        } else if matches!(b, Type::Text(_)) && can_cast(a, b) {
-            diagnostic = diagnostic.with_help(format!("write `text({})`", text(first)));
+        let help = match (a, b) {
+            (Type::IpAddr, Type::Cidr) => Some(format!("{} IN {}", text(first), text(second))),
+            (Type::Cidr, Type::IpAddr) => Some(format!("{} IN {}", text(second), text(first))),
+            (_, Type::F64 | Type::Text(_)) => conversion(&text(first), a, b),
+            _ => conversion(&text(second), b, a),
+        };
+        if let Some(help) = help {
+            diagnostic = diagnostic.with_help(format!("write `{help}`"));
         }
         self.cx.report(diagnostic);
     }
@@ -298,7 +284,12 @@ impl Environment for Scope<'_, '_> {
     }
 
     fn in_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
-        let inside = are_networks(self, operand, list).then_some(list)?.iter().map(|net| {
+        let is_network = |item: &ast::Expr| matches!(&item.kind, Ast::Str(text) if types::read_text(text, Type::Cidr).is_ok());
+        let may_be = !list.is_empty() && list.iter().all(is_network);
+        if !may_be || self.expr(operand, None)?.ty != Type::IpAddr {
+            return None;
+        }
+        let inside = list.iter().map(|net| {
             let args = vec![self.typed(operand, Type::IpAddr)?, self.typed(net, Type::Cidr)?];
             Some(function(Function::InPrefix, args, Type::Bool, false, span))
         });
@@ -363,14 +354,14 @@ impl Scope<'_, '_> {
     }
 
     /// Reports an error with one label.
-    pub(in crate::check) fn report_at(
+    pub(in crate::check) fn report_at<T>(
         &mut self,
         span: Span,
-        code: crate::diagnostic::Code,
+        code: Code,
         message: String,
         label: &str,
-    ) {
-        self.cx.report(Diagnostic::error(code, message).at(span, label));
+    ) -> Option<T> {
+        Diagnostic::error(code, message).at(span, label).refuse(self.cx)
     }
 }
 
@@ -431,16 +422,6 @@ fn like_pattern(scope: &mut Scope<'_, '_>, ast: &ast::Expr) -> Option<Expr> {
         .refuse(scope.cx)
 }
 
-/// Whether the list contains networks to test an address against.
-fn are_networks(scope: &mut Scope<'_, '_>, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
-    let is_network = |item: &ast::Expr| match &item.kind {
-        Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
-        _ => false,
-    };
-    let may_be = !list.is_empty() && list.iter().all(is_network);
-    may_be && scope.expr(operand, None).is_some_and(|operand| operand.ty == Type::IpAddr)
-}
-
 /// Checks `CAST(e AS type)`.
 fn explicit_cast(
     scope: &mut Scope<'_, '_>,
@@ -471,25 +452,29 @@ fn mismatch<T>(scope: &mut Scope<'_, '_>, expr: &Expr, ty: Type) -> Option<T> {
     let message = format!("expected {}, found {}", article(ty), article(expr.ty));
     let mut diagnostic =
         Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
-    let is_literal = shown.parse::<f64>().is_ok();
-    let conversion = match ty {
-        Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
-        Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
-        // The unit of a plain number would be ambiguous.
-        Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
-        Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
-        Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
-        Type::Bool if shown == "0" => Some("FALSE".to_owned()),
-        Type::Bool if shown == "1" => Some("TRUE".to_owned()),
-        Type::Bool if types::is_number(expr.ty) => Some(format!("{shown} <> 0")),
-        _ if can_cast(expr.ty, ty) => Some(format!("CAST({shown} AS {ty})")),
-        _ => None,
-    };
-    if let Some(conversion) = conversion {
+    if let Some(conversion) = conversion(shown, expr.ty, ty) {
         diagnostic = diagnostic.with_help(format!("write `{conversion}`"));
     }
     scope.cx.report(diagnostic);
     None
+}
+
+/// The conversion of a text of one type to another, if there is one.
+fn conversion(text: &str, from: Type, to: Type) -> Option<String> {
+    let is_literal = text.parse::<f64>().is_ok();
+    match to {
+        Type::F64 if types::is_number(from) => Some(format!("float({text})")),
+        Type::F64 if from == Type::Interval => Some(format!("seconds({text})")),
+        // The unit of a plain number would be ambiguous.
+        Type::Interval if is_literal => Some(format!("'{text} ms'` or `'{text} s'")),
+        Type::Interval if types::is_number(from) => Some(format!("interval(float({text}))")),
+        Type::Text(_) if can_cast(from, to) => Some(format!("text({text})")),
+        Type::Bool if text == "0" => Some("FALSE".to_owned()),
+        Type::Bool if text == "1" => Some("TRUE".to_owned()),
+        Type::Bool if types::is_number(from) => Some(format!("{text} <> 0")),
+        _ if can_cast(from, to) => Some(format!("CAST({text} AS {to})")),
+        _ => None,
+    }
 }
 
 // ---- literals ----------------------------------------------------------------------------------------------
@@ -547,8 +532,7 @@ fn negative(scope: &mut Scope<'_, '_>, operand: Expr, span: Span) -> Option<Expr
     if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
         let message =
             format!("`-` takes a signed number or an INTERVAL, but this is {}", article(operand.ty));
-        scope.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
-        return None;
+        return scope.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
     }
     let ty = operand.ty;
     let negative = compound(ExprKind::Neg(operand.into()), ty, span);

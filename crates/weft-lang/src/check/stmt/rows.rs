@@ -2,9 +2,11 @@
 
 use super::{block, ends_handler, is_known, named_place};
 use crate::ast::{self, Ident, InsertSource, SelectItem};
+use crate::check::all;
 use crate::check::expr::{Environment, article};
 use crate::check::query;
-use crate::check::scope::{ColumnVisibility, Scope, values_for_columns, with_nearest};
+use crate::check::scope::{ColumnVisibility, Scope, no_column, values_for_columns, with_nearest};
+use crate::check::table::written_order;
 use crate::check::walk::each_expr;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, AssignTarget, Expr, ExprKind, Function, Merge, RowId, StmtKind, TableRef};
@@ -70,14 +72,24 @@ pub(super) fn insert(scope: &mut Scope<'_, '_>, insert: &ast::Insert) -> Option<
         }
         InsertSource::Values(_) => Some(None),
     };
-    let table = if sink.is_none() { written_table(scope, &insert.into, true) } else { None };
-    let rows = inserted_rows(scope, insert, sink, table);
+    let into = match sink {
+        Some(sink) => Some(Target::Sink(sink)),
+        None => written_table(scope, &insert.into, true).map(Target::Table),
+    };
+    let rows = into.and_then(|into| inserted_rows(scope, insert, into));
     scope.rows.hide_after(n_visible_rows);
     let (query, rows) = (query?, rows?);
-    match sink {
-        Some(sink) => Some(StmtKind::Emit { sink, query, rows }),
-        None => Some(StmtKind::Insert { table: table?, query, rows }),
-    }
+    Some(match into? {
+        Target::Sink(sink) => StmtKind::Emit { sink, query, rows },
+        Target::Table(table) => StmtKind::Insert { table, query, rows },
+    })
+}
+
+/// The target of an INSERT.
+#[derive(Clone, Copy)]
+enum Target {
+    Table(TableRef),
+    Sink(usize),
 }
 
 /// Reports an INSERT into an unknown table or sink.
@@ -93,13 +105,8 @@ fn unknown_target<T>(scope: &mut Scope<'_, '_>, name: &Ident) -> Option<T> {
 }
 
 /// Checks the rows of an INSERT. Returns the values of each row in the order of the target's columns.
-fn inserted_rows(
-    scope: &mut Scope<'_, '_>,
-    insert: &ast::Insert,
-    sink: Option<usize>,
-    table: Option<TableRef>,
-) -> Option<Vec<Vec<Expr>>> {
-    let columns = target_columns(scope, insert, sink, table)?;
+fn inserted_rows(scope: &mut Scope<'_, '_>, insert: &ast::Insert, into: Target) -> Option<Vec<Vec<Expr>>> {
+    let columns = target_columns(scope, insert, into)?;
     let rows: Vec<(Vec<&ast::Expr>, Span)> = match &insert.source {
         InsertSource::Values(rows) => {
             rows.iter().map(|row| (row.values.iter().collect(), row.span)).collect()
@@ -120,50 +127,29 @@ fn inserted_rows(
             vec![(values, select.span)]
         }
     };
-    let rows: Vec<Option<Vec<Expr>>> = rows
-        .into_iter()
-        .map(|(values, row_span)| inserted_row(scope, &columns, &values, table, sink, row_span))
-        .collect();
-    rows.into_iter().collect()
+    all(rows.into_iter().map(|(values, span)| inserted_row(scope, &columns, &values, into, span)))
 }
 
 /// Returns the columns of an INSERT's values, in order.
-fn target_columns(
-    scope: &mut Scope<'_, '_>,
-    insert: &ast::Insert,
-    sink: Option<usize>,
-    table: Option<TableRef>,
-) -> Option<Vec<usize>> {
-    let element = scope.element;
-    if let Some(sink) = sink {
-        let sink = &element.sinks[sink];
-        if insert.columns.is_empty() {
-            return Some((0..sink.columns.len()).collect());
-        }
-        let found: Vec<Option<usize>> = insert
-            .columns
-            .iter()
-            .map(|name| {
+fn target_columns(scope: &mut Scope<'_, '_>, insert: &ast::Insert, into: Target) -> Option<Vec<usize>> {
+    match into {
+        Target::Table(table) if insert.columns.is_empty() => Some(written_order(scope.table(table))),
+        Target::Table(table) => all(insert.columns.iter().map(|name| scope.column_of(table, name))),
+        Target::Sink(sink) => {
+            let sink = &scope.element.sinks[sink];
+            if insert.columns.is_empty() {
+                return Some((0..sink.columns.len()).collect());
+            }
+            all(insert.columns.iter().map(|name| {
                 let at = sink.columns.iter().position(|column| column.name == name.name);
                 if at.is_none() {
-                    let names: Vec<&str> = sink.columns.iter().map(|column| column.name.as_str()).collect();
-                    let message = format!("sink `{}` has no column `{}`", sink.name, name.name);
-                    let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-                        .at(name.span, "unknown column")
-                        .with_note(format!("it has: {}", names.join(", ")));
-                    scope.cx.report(with_nearest(diagnostic, name, names));
+                    let columns = sink.columns.iter().map(|column| column.name.as_str());
+                    scope.cx.report(no_column(&format!("sink `{}`", sink.name), name, columns));
                 }
                 at
-            })
-            .collect();
-        return found.into_iter().collect();
+            }))
+        }
     }
-    let table = table?;
-    if insert.columns.is_empty() {
-        return Some(crate::check::table::written_order(scope.table(table)));
-    }
-    let found: Vec<Option<usize>> = insert.columns.iter().map(|name| scope.column_of(table, name)).collect();
-    found.into_iter().collect()
 }
 
 /// Checks one row of an INSERT: one value for each column, and a default for each column that is left out.
@@ -171,32 +157,31 @@ fn inserted_row(
     scope: &mut Scope<'_, '_>,
     columns: &[usize],
     values: &[&ast::Expr],
-    table: Option<TableRef>,
-    sink: Option<usize>,
+    into: Target,
     span: Span,
 ) -> Option<Vec<Expr>> {
     if columns.len() != values.len() {
         let message = values_for_columns(values.len(), columns.len());
-        scope.report_at(span, code::BAD_ARGUMENTS, message, "one value for each column");
-        return None;
+        return scope.report_at(span, code::BAD_ARGUMENTS, message, "one value for each column");
     }
     let element = scope.element;
-    let mut row: Vec<Option<Expr>> = match (table, sink) {
-        (Some(table), _) => scope.table(table).columns.iter().map(|column| column.default.clone()).collect(),
-        (None, Some(sink)) => {
+    let mut row: Vec<Option<Expr>> = match into {
+        Target::Table(table) => {
+            scope.table(table).columns.iter().map(|column| column.default.clone()).collect()
+        }
+        Target::Sink(sink) => {
             element.sinks[sink].columns.iter().map(|column| Some(query::null_of(column.ty, span))).collect()
         }
-        (None, None) => return None,
     };
     let mut ok = true;
     for (&at, value) in columns.iter().zip(values) {
-        let (ty, nullable, name) = match (table, sink) {
-            (Some(table), _) => {
+        let (ty, nullable, name) = match into {
+            Target::Table(table) => {
                 let column = &scope.table(table).columns[at];
                 (column.ty, column.nullable, &column.name)
             }
-            (None, sink) => {
-                let column = &element.sinks[sink?].columns[at];
+            Target::Sink(sink) => {
+                let column = &element.sinks[sink].columns[at];
                 (column.ty, true, &column.name)
             }
         };
@@ -208,7 +193,7 @@ fn inserted_row(
     if !ok {
         return None;
     }
-    if let (Some(at), Some(table)) = (row.iter().position(Option::is_none), table) {
+    if let (Some(at), Target::Table(table)) = (row.iter().position(Option::is_none), into) {
         return no_value(scope, table, at, span);
     }
     row.into_iter().collect()
@@ -360,18 +345,13 @@ pub(super) fn update(scope: &mut Scope<'_, '_>, update: &ast::Update, span: Span
     };
     let (row, (set, split)) = scope.with_row(table, &update.table.name, |scope, row| {
         let set = assignments(scope, table, row, &update.set);
-        let filter = match &update.filter {
-            Some(filter) => scope.condition(filter).map(Some),
-            None => Some(None),
-        };
+        let filter = scope.condition_if(update.filter.as_ref());
         (set, filter.and_then(|filter| query::split_key(scope, row, filter, span)))
     });
-    let returning: Vec<Option<(usize, AssignTarget)>> =
-        update.returning.iter().map(|returning| returned(scope, table, returning, update)).collect();
+    let returning = all(update.returning.iter().map(|returning| returned(scope, table, returning, update)));
     let otherwise = update.otherwise.as_ref().map(|body| block(scope, body)).unwrap_or_default();
     let (key, condition) = split?;
-    let returning = returning.into_iter().collect::<Option<Vec<_>>>()?;
-    Some(StmtKind::Update { table, row, key, condition, set: set?, returning, otherwise })
+    Some(StmtKind::Update { table, row, key, condition, set: set?, returning: returning?, otherwise })
 }
 
 /// Checks a RETURNING. A new name is declared as a local.
@@ -426,18 +406,10 @@ pub(super) fn scan(scope: &mut Scope<'_, '_>, scan: &ast::Scan) -> Option<StmtKi
     let table = table?;
     let alias = scan.alias.as_ref().unwrap_or(&scan.table).name.clone();
     let (row, (filter, body)) = scope.with_row(table, &alias, |scope, _| {
-        let filter = scope_filter(scope, scan.filter.as_ref());
+        let filter = scope.condition_if(scan.filter.as_ref());
         (filter, block(scope, &scan.body))
     });
     Some(StmtKind::Scan { table, row, rows_max: rows_max?, filter: filter?, body })
-}
-
-/// Checks an optional condition.
-fn scope_filter(scope: &mut Scope<'_, '_>, filter: Option<&ast::Expr>) -> Option<Option<Expr>> {
-    match filter {
-        Some(filter) => scope.condition(filter).map(Some),
-        None => Some(None),
-    }
 }
 
 /// The first read of a row's column in an expression.

@@ -2,6 +2,7 @@
 
 use super::{events, is_known, not_on_packet, not_on_rpc, target, written_header};
 use crate::ast::{self, Ident, VerdictKind as AstVerdict};
+use crate::check::all;
 use crate::check::expr::Environment;
 use crate::check::scope::{Scope, View, status_names, with_nearest};
 use crate::diagnostic::{Diagnostic, code};
@@ -134,8 +135,7 @@ fn abort(
         Some(text) => scope.typed(text, Type::Text(None)).map(Some),
         None => Some(None),
     };
-    let with: Vec<Option<(AnswerTarget, Expr)>> = with.iter().map(|item| answer(scope, item)).collect();
-    let with = with.into_iter().collect::<Option<Vec<_>>>();
+    let with = all(with.iter().map(|item| answer(scope, item)));
     Some(VerdictKind::Abort { status: status?, text: text?, with: with? })
 }
 

@@ -2,11 +2,12 @@
 
 use weft_core::Type;
 
-use super::{column_of, evaluates, outputs};
+use super::{evaluates, outputs};
 use crate::ast::{self, SelectItem};
 use crate::check::Cx;
 use crate::check::query::{self, is_aggregate};
 use crate::check::scope::{Scope, View, with_nearest};
+use crate::check::table::column_of;
 use crate::check::walk::each_expr;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Aggregate, Element, Expr, ExprKind, Table};
