@@ -398,12 +398,11 @@ impl BindingContext<'_> {
         if self.edge.methods.is_empty() {
             let message =
                 format!("column `{}` is bound to a field, but the message type is unknown", self.column.name);
-            let diagnostic = Diagnostic::error(code::NO_METHOD, message)
+            return Diagnostic::error(code::NO_METHOD, message)
                 .at(span, "message type unknown")
                 .with_label(self.edge.span, "no method of this chain is declared")
-                .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
-            cx.report_missing(diagnostic);
-            return None;
+                .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`")
+                .refuse_missing(cx);
         }
         let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
         for (at, method) in self.edge.methods.iter().enumerate() {

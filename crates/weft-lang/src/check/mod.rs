@@ -139,6 +139,12 @@ impl Diagnostic {
         cx.report(self);
         None
     }
+
+    /// Like [`Self::refuse`], for a thing that is missing: see [`Cx::report_missing`].
+    fn refuse_missing<T>(self, cx: &mut Cx<'_>) -> Option<T> {
+        cx.report_missing(self);
+        None
+    }
 }
 
 impl Cx<'_> {

@@ -45,8 +45,7 @@ pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<Nativ
                     .with_note(format!("functions with options: {}", keyed.collect::<Vec<_>>().join(", ")))
             }
         };
-        cx.report(diagnostic);
-        return None;
+        return diagnostic.refuse(cx);
     };
     let info = native.info();
     let ty = function_type(cx, &ast.ty)?;
@@ -250,8 +249,7 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
         Value::Int(ns @ 0..=COST_NS_MAX) => Some(NativeCost { base_ns: ns as u32, ns_per_kib: 0 }),
         _ => {
             let message = format!("COST must be 0 to {COST_NS_MAX} nanoseconds");
-            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits"));
-            None
+            Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits").refuse(cx)
         }
     }
 }
@@ -320,8 +318,7 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
             diagnostic = diagnostic.with_help("it takes constant arguments and can only be called");
         }
         let known = names.iter().map(String::as_str).chain(NATIVES.iter().map(|info| info.name));
-        cx.report_missing(with_nearest(diagnostic, name, known));
-        return None;
+        return with_nearest(diagnostic, name, known).refuse_missing(cx);
     };
     let first = |param: &Param| match param {
         Param::Int => Type::Int(64),
@@ -540,8 +537,7 @@ fn constant_arg(scope: &mut Scope<'_, '_>, ast: &ast::Expr, param: Param) -> Opt
                 Param::Pattern => diagnostic.with_help("escape special characters with `\\`"),
                 _ => diagnostic,
             };
-            scope.cx.report(diagnostic);
-            None
+            diagnostic.refuse(scope.cx)
         }
         _ => scope
             .not_constant(ast.span, "use a literal text or a parameter: it is compiled once for all tuples"),

@@ -26,7 +26,7 @@ use crate::ast::{self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, Queue
 use crate::check::Cx;
 use crate::check::expr::Environment;
 use crate::check::scope::with_nearest_or_import;
-use crate::diagnostic::{Diagnostic, code};
+use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{
     Layer, Queue, QueueExpr, QueueExprKind, QueueHeader, QueueLevel, QueueLiteral as Literal, QueueMoment,
     QueueOperand, QueueOverflow, QueuePartitions, QueueStmt, QueueStmtKind, QueueType as T, QueueVictim,
@@ -114,8 +114,7 @@ impl<'a> Queues<'a> {
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
             let names = self.items.iter().map(|item| item.name.name.as_str());
             let diagnostic = with_nearest_or_import(cx, diagnostic, &used.queue, "queues", names);
-            cx.report_missing(diagnostic);
-            return None;
+            return diagnostic.refuse_missing(cx);
         };
         self.levels(cx, item, Some(used), within)
     }
@@ -250,8 +249,7 @@ fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel])
     if counted.len() > COUNTED_MAX {
         let message =
             format!("partitions are counted by {} fields; at most {COUNTED_MAX} are allowed", counted.len());
-        cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
-        return None;
+        return Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many").refuse(cx);
     }
     let all = levels.iter().flat_map(|level| &level.headers);
     let names: BTreeSet<&str> = all.clone().map(|header| header.name.as_str()).collect();
@@ -431,9 +429,10 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.fields.insert(field.to_owned());
     }
 
-    fn report(&mut self, code: crate::diagnostic::Code, message: &str, span: Span, label: &str, help: &str) {
+    /// Reports an error. Returns None, as the result of a check.
+    fn refuse<R>(&mut self, code: Code, message: &str, span: Span, label: &str, help: &str) -> Option<R> {
         let diagnostic = Diagnostic::error(code, message).at(span, label);
-        self.cx.report(if help.is_empty() { diagnostic } else { diagnostic.with_help(help) });
+        if help.is_empty() { diagnostic } else { diagnostic.with_help(help) }.refuse(self.cx)
     }
 
     // ---- constants ---------------------------------------------------------------------------------------------
@@ -444,7 +443,13 @@ impl<'k, 'c> Checker<'k, 'c> {
         let value = fold(&typed);
         if value.is_none() {
             let help = "use literals and parameters";
-            self.report(code::NOT_CONSTANT, "this must be a constant", ast.span, "not a constant", help);
+            self.refuse::<()>(
+                code::NOT_CONSTANT,
+                "this must be a constant",
+                ast.span,
+                "not a constant",
+                help,
+            );
         }
         value
     }
@@ -456,8 +461,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             return Some(n);
         }
         let message = format!("{n} {what}: allowed are {low} to {high}");
-        self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
-        None
+        self.refuse(code::OVER_LIMIT, &message, ast.span, "outside the limits", "")
     }
 
     /// The arguments of a use as literals: the parameters of this queue are known here.

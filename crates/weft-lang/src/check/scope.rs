@@ -506,8 +506,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             };
             with_nearest(diagnostic, first, aliases)
         };
-        self.cx.report_missing(diagnostic);
-        None
+        diagnostic.refuse_missing(self.cx)
     }
 
     /// Reports a column that `input` does not have.
@@ -535,8 +534,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             None => diagnostic
                 .with_help(format!("declare it in the head of the element: `{clause} ({} TEXT)`", name.name)),
         };
-        self.cx.report_missing(diagnostic);
-        None
+        diagnostic.refuse_missing(self.cx)
     }
 
     /// Reports an unknown name, with the nearest known ones.
@@ -553,8 +551,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             // As in SQL, double quotes denote a name; users of other languages mean a text.
             let text = format!("'{}'", name.name.replace('\'', "''"));
             let help = format!("write a text in single quotes: `{text}`");
-            self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
-            return None;
+            return diagnostic.with_help(help).with_fix(name.span, text).refuse_missing(self.cx);
         }
         if let Layer::Packet(Some(layer)) = &self.element.layer
             && let Some(path) = self.cx.formats.path_of(layer, &name.name)
@@ -562,15 +559,13 @@ impl<'a, 'c> Scope<'a, 'c> {
             let diagnostic = diagnostic
                 .with_help(format!("write a header field with its layer: `{path}`"))
                 .with_fix(name.span, path);
-            self.cx.report_missing(diagnostic);
-            return None;
+            return diagnostic.refuse_missing(self.cx);
         }
         if self.cx.ports.contains(&name.name) {
             // A chain names ports without quotes; in an element, port names are texts.
             let text = format!("'{}'", name.name);
             let help = format!("write the port's name as a text: `{text}`");
-            self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
-            return None;
+            return diagnostic.with_help(help).with_fix(name.span, text).refuse_missing(self.cx);
         }
         let visible = self.visible_names();
         let near = nearest(&name.name, visible.iter().map(String::as_str))
@@ -580,8 +575,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             None if visible.is_empty() => diagnostic,
             None => diagnostic.with_note(format!("known here: {}", quoted_list(&visible))),
         };
-        self.cx.report_missing(diagnostic);
-        None
+        diagnostic.refuse_missing(self.cx)
     }
 
     /// Reports a misspelled status or parameter, or a name that is not available when a call ends.
@@ -594,12 +588,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         let Some(near) = near.filter(|_| !is_elsewhere) else {
             return self.not_in_status_condition(&format!("`{}`", name.name), name.span);
         };
-        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{}`", name.name))
+        Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{}`", name.name))
             .at(name.span, "unknown")
             .with_help(format!("write `{near}`"))
-            .with_fix(name.span, near);
-        self.cx.report_missing(diagnostic);
-        None
+            .with_fix(name.span, near)
+            .refuse_missing(self.cx)
     }
 
     /// Reports a name that the element declares but that is not available in this handler.

@@ -347,8 +347,7 @@ fn target_port(scope: &mut Scope<'_, '_>, ast: &ast::Expr) -> Option<Expr> {
             otherwise: "name a PORT or a GROUP, or write '*' for all other ports of the chain",
         };
         let diagnostic = scope.cx.no_port(Diagnostic::error, strange).at(expr.span, "unknown");
-        scope.cx.report_missing(diagnostic);
-        return None;
+        return diagnostic.refuse_missing(scope.cx);
     }
     // NULL is the error "unexpected null" at run time, as for calls.
     Some(Expr { fallible: expr.fallible || expr.nullable, ..expr })
@@ -365,8 +364,7 @@ fn merged_var(scope: &mut Scope<'_, '_>, name: &Ident, verb: &str) -> Option<usi
             .at(name.span, "unknown")
             .with_help(format!("declare it: `VAR {} U64 MERGE SUM;`", name.name));
         let names = element.vars.iter().map(|var| var.name.as_str());
-        scope.cx.report_missing(with_nearest(diagnostic, name, names));
-        return None;
+        return with_nearest(diagnostic, name, names).refuse_missing(scope.cx);
     };
     let var = &element.vars[at];
     if var.merge.is_none() {

@@ -279,8 +279,7 @@ impl Environment for Scope<'_, '_> {
                 None => diagnostic,
             }
         };
-        self.cx.report(diagnostic);
-        None
+        diagnostic.refuse(self.cx)
     }
 
     fn in_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
@@ -339,8 +338,7 @@ impl Scope<'_, '_> {
                 .with_fix(expr.span, format!("COALESCE({text}, {stand_in})")),
             _ => diagnostic.with_help(format!("give a default: `COALESCE(..., {stand_in})`")),
         };
-        self.cx.report(diagnostic);
-        None
+        diagnostic.refuse(self.cx)
     }
 
     // ---- faults ------------------------------------------------------------------------------------------------
@@ -455,8 +453,7 @@ fn mismatch<T>(scope: &mut Scope<'_, '_>, expr: &Expr, ty: Type) -> Option<T> {
     if let Some(conversion) = conversion(shown, expr.ty, ty) {
         diagnostic = diagnostic.with_help(format!("write `{conversion}`"));
     }
-    scope.cx.report(diagnostic);
-    None
+    diagnostic.refuse(scope.cx)
 }
 
 /// The conversion of a text of one type to another, if there is one.
@@ -507,8 +504,7 @@ fn text_literal(scope: &mut Scope<'_, '_>, text: &str, want: Option<Type>, span:
             } else {
                 expected
             };
-            scope.cx.report(diagnostic.with_help(help));
-            None
+            diagnostic.with_help(help).refuse(scope.cx)
         }
     }
 }
@@ -702,8 +698,7 @@ fn no_arith<T>(
         }
         _ => diagnostic,
     };
-    scope.cx.report(diagnostic);
-    None
+    diagnostic.refuse(scope.cx)
 }
 
 /// Checks an explicit conversion.
@@ -726,8 +721,7 @@ pub(in crate::check) fn cast(scope: &mut Scope<'_, '_>, operand: Expr, to: Type,
         } else if to == Type::Interval {
             diagnostic = diagnostic.with_help("write `interval(seconds)`");
         }
-        scope.cx.report(diagnostic);
-        return None;
+        return diagnostic.refuse(scope.cx);
     }
     Some(Expr { fallible: true, ..compound(ExprKind::Cast(operand.into()), to, span) })
 }

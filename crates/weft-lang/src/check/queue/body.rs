@@ -33,7 +33,7 @@ impl Checker<'_, '_> {
             if moment == Moment::Activate && !partitioned {
                 let help = "write `PARTITION BY flow();`, or use ON ENQUEUE";
                 let message = "a queue with a single partition has no activation";
-                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
+                self.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
             }
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
@@ -49,7 +49,7 @@ impl Checker<'_, '_> {
         if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
             let message = format!("more than {TIMERS_MAX} ON EVERY handlers");
             let help = "merge them: one ON EVERY can count its runs, and do some work only every n-th run";
-            self.report(code::OVER_LIMIT, &message, handler.span, "one too many", help);
+            self.refuse::<()>(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
     }
@@ -66,21 +66,20 @@ impl Checker<'_, '_> {
                 let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
                 if ns < EVERY_NS_MIN {
                     let message = format!("an interval of {ns} ns; the minimum is {EVERY_NS_MIN} ns");
-                    self.report(code::OVER_LIMIT, &message, interval.span, "too short", "");
-                    return None;
+                    return self.refuse(code::OVER_LIMIT, &message, interval.span, "too short", "");
                 }
                 if let Some(span) = each_partition
                     && !self.is_partitioned
                 {
                     let help = "write `PARTITION BY flow();`, or remove EACH PARTITION";
-                    self.report(
+                    let message = "this queue has a single partition";
+                    return self.refuse(
                         code::QUEUE_SHAPE,
-                        "this queue has a single partition",
+                        message,
                         *span,
                         "the only partition is the queue itself",
                         help,
                     );
-                    return None;
                 }
                 Moment::Every { interval_ns: ns as u64, each_partition: each_partition.is_some() }
             }
@@ -142,9 +141,10 @@ impl Checker<'_, '_> {
         for stmt in stmts {
             if ended {
                 let help = "remove it, or move it before the verdict";
-                self.report(
+                let message = "this statement is unreachable";
+                self.refuse::<()>(
                     code::UNREACHABLE,
-                    "this statement is unreachable",
+                    message,
                     stmt.span,
                     "every path has already ended",
                     help,
@@ -215,8 +215,7 @@ impl Checker<'_, '_> {
                 "a queue handler has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, \
                  LEAVE, HOLD, MARK or DROP",
             );
-        self.cx.report(diagnostic);
-        None
+        diagnostic.refuse(self.cx)
     }
 
     /// Checks a SET of a variable, the rank, or a field of the packet.
@@ -239,8 +238,7 @@ impl Checker<'_, '_> {
             && !(0..=most).contains(&n)
         {
             let message = format!("`{}` is 0 to {most}, but is set to {n}", path.to_dotted());
-            self.report(code::BAD_LITERAL, &message, ast.span, "out of range", "");
-            return None;
+            return self.refuse(code::BAD_LITERAL, &message, ast.span, "out of range", "");
         }
         Some(Kind::Set { place, value })
     }
@@ -250,8 +248,7 @@ impl Checker<'_, '_> {
         let message = format!("`{}` cannot be set", path.to_dotted());
         let help =
             "settable: variables, `rank`, and the packet's `ecn`, `dscp`, `class`, `remaining` and `slack`";
-        self.report(code::WRITE_NOT_HERE, &message, path.span, why, help);
-        None
+        self.refuse(code::WRITE_NOT_HERE, &message, path.span, why, help)
     }
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
@@ -297,8 +294,7 @@ impl Checker<'_, '_> {
         let words: Vec<&str> = moments.iter().map(|moment| moment_word(*moment)).collect();
         let message = format!("`{word}` is not a verdict of this handler");
         let help = format!("verdict of {}", words.join(" and "));
-        self.report(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help);
-        None
+        self.refuse(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help)
     }
 }
 

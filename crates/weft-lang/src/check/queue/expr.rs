@@ -54,8 +54,7 @@ impl Environment for Checker<'_, '_> {
                 let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
                             `CLASS header['...']`";
                 let message = "queues cannot read the headers of calls";
-                self.report(code::QUEUE_NOT_SEEN, message, ast.span, "its link can", help);
-                None
+                self.refuse(code::QUEUE_NOT_SEEN, message, ast.span, "its link can", help)
             }
             _ => self.not_a_queue_expr(ast.span),
         }
@@ -219,16 +218,14 @@ impl Checker<'_, '_> {
                 T::Interval => "for the time that a packet takes, write `send_time(p.len, ...)`".to_owned(),
                 _ => format!("a rate is a whole number of bits per second, here {bits}"),
             };
-            self.report(code::TYPE_MISMATCH, &message, span, "bits per second", &help);
-            return None;
+            return self.refuse(code::TYPE_MISMATCH, &message, span, "bits per second", &help);
         }
         if want != T::Interval || !is_number_text(text) {
             return self.mismatch(span, want, found);
         }
         let message = "expected an INTERVAL, found a number without a unit";
         let help = format!("write `'{text} ms'`: ns, us, ms, s, min, h and d are units");
-        self.report(code::TYPE_MISMATCH, message, span, "unit missing", &help);
-        None
+        self.refuse(code::TYPE_MISMATCH, message, span, "unit missing", &help)
     }
 
     /// Reports an expression of the wrong type, with a conversion.
@@ -244,8 +241,7 @@ impl Checker<'_, '_> {
             (T::Bool, _) => "compare it: `... > 0`",
             _ => "quantities with different units cannot be mixed",
         };
-        self.cx.report(diagnostic.with_help(help));
-        None
+        diagnostic.with_help(help).refuse(self.cx)
     }
 
     /// Checks that a literal fits a signed 64-bit integer.
@@ -269,8 +265,7 @@ impl Checker<'_, '_> {
             .with_help(
                 "compute it in an element of the chain, and pass it to the queue with MARK as `p.class`",
             );
-        self.cx.report(diagnostic);
-        None
+        diagnostic.refuse(self.cx)
     }
 
     /// Reads a quoted quantity: an interval, a size or a rate.

@@ -26,25 +26,15 @@ impl Checker<'_, '_> {
                 QueueDecl::Limit(clause) => limit = self.limit(clause, None),
                 other => {
                     let help = "declare it in one of the nested queues";
-                    self.report(
-                        code::QUEUE_SHAPE,
-                        "a queue made of others can only have a limit",
-                        decl_span(other),
-                        "not allowed here",
-                        help,
-                    );
+                    let message = "a queue made of others can only have a limit";
+                    self.refuse::<()>(code::QUEUE_SHAPE, message, decl_span(other), "not allowed here", help);
                 }
             }
         }
         if let Some(handler) = item.handlers.first() {
             let help = "write the handler in one of the nested queues";
-            self.report(
-                code::QUEUE_SHAPE,
-                "a queue made of others has no handlers",
-                handler.event_span,
-                "not allowed here",
-                help,
-            );
+            let message = "a queue made of others has no handlers";
+            self.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "not allowed here", help);
         }
         limit
     }
@@ -75,13 +65,8 @@ impl Checker<'_, '_> {
                     packet_rank = self.packet_expr(by).map(|by| (by, bits));
                     if self.is_partitioned {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
-                        self.report(
-                            code::QUEUE_SHAPE,
-                            "packets can only be ordered if there is one partition",
-                            *span,
-                            "partition unknown",
-                            help,
-                        );
+                        let message = "packets can only be ordered if there is one partition";
+                        self.refuse::<()>(code::QUEUE_SHAPE, message, *span, "partition unknown", help);
                     }
                 }
                 QueueDecl::Limit(_) => {}
@@ -98,27 +83,17 @@ impl Checker<'_, '_> {
         if !has_limit {
             let help = "write `LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;`";
             let message = format!("queue `{}` has no limit", item.name.name);
-            self.report(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
+            self.refuse::<()>(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
         }
         if let (Some(span), None) = (ordered, &partitions) {
             let help = "write `PARTITION BY flow();`";
-            self.report(
-                code::QUEUE_SHAPE,
-                "this queue orders partitions but has only one",
-                span,
-                "nothing to order",
-                help,
-            );
+            let message = "this queue orders partitions but has only one";
+            self.refuse::<()>(code::QUEUE_SHAPE, message, span, "nothing to order", help);
         }
         if !partition_vars.is_empty() && partitions.is_none() {
             let help = "remove `PARTITION`, or write `PARTITION BY flow();`";
-            self.report(
-                code::QUEUE_SHAPE,
-                "this queue has partition variables but only one partition",
-                item.name.span,
-                "not partitioned",
-                help,
-            );
+            let message = "this queue has partition variables but only one partition";
+            self.refuse::<()>(code::QUEUE_SHAPE, message, item.name.span, "not partitioned", help);
         }
         let handlers = self.handlers(item, partitions.is_some());
         let level = QueueLevel {
@@ -145,13 +120,8 @@ impl Checker<'_, '_> {
     /// Reports a clause that is written twice.
     fn report_repeated(&mut self, again: bool, clause: &str, span: Span) {
         if again {
-            self.report(
-                code::REPEATED_CLAUSE,
-                &format!("`{clause}` is written twice"),
-                span,
-                "again here",
-                "keep one of them",
-            );
+            let message = format!("`{clause}` is written twice");
+            self.refuse::<()>(code::REPEATED_CLAUSE, &message, span, "again here", "keep one of them");
         }
     }
 
@@ -179,7 +149,7 @@ impl Checker<'_, '_> {
             {
                 let message =
                     format!("`{name}` holds {} to {}, but its initial value is {n}", range.0, range.1);
-                self.report(code::BAD_LITERAL, &message, *span, "out of range", "");
+                self.refuse::<()>(code::BAD_LITERAL, &message, *span, "out of range", "");
             }
             self.n_starts_wrong += self.cx.n_errors() - n_errors;
             let list = if *per_partition { &mut partition_vars } else { &mut vars };
@@ -191,7 +161,7 @@ impl Checker<'_, '_> {
         for list in [&vars, &partition_vars] {
             if list.len() > VARS_MAX {
                 let message = format!("{} variables; at most {VARS_MAX} are allowed", list.len());
-                self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "");
+                self.refuse::<()>(code::OVER_LIMIT, &message, item.name.span, "too many", "");
             }
         }
         (vars, partition_vars)
@@ -207,8 +177,7 @@ impl Checker<'_, '_> {
             return Some(found);
         }
         let help = "convert F64 with `number(...)`, and BOOL with `CASE WHEN e THEN 1 ELSE 0 END`";
-        self.report(code::QUEUE_RANK, "keys and ranks must be whole numbers", ast.span, "another type", help);
-        None
+        self.refuse(code::QUEUE_RANK, "keys and ranks must be whole numbers", ast.span, "another type", help)
     }
 
     /// Checks PARTITION BY: the key, and the number of partitions.
@@ -235,7 +204,7 @@ impl Checker<'_, '_> {
                 };
                 if !n.is_multiple_of(ways) {
                     let message = format!("{n} partitions cannot be divided into sets of {ways}");
-                    self.report(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
+                    self.refuse::<()>(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
                 }
                 QueuePartitions::Hash { n, ways }
             }
@@ -262,14 +231,8 @@ impl Checker<'_, '_> {
             }
             _ => {
                 let help = "write `BY rank` and set `rank` in handlers, or `BY MIN(p.remaining)`";
-                self.report(
-                    code::QUEUE_RANK,
-                    "partitions are ordered by their rank",
-                    by.span,
-                    "no rank",
-                    help,
-                );
-                None
+                let message = "partitions are ordered by their rank";
+                self.refuse(code::QUEUE_RANK, message, by.span, "no rank", help)
             }
         }
     }
@@ -287,8 +250,7 @@ impl Checker<'_, '_> {
                 return Some(n as u64);
             }
             let message = format!("{n} bytes: a queue can hold 1 to {BYTES_MAX}");
-            self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
-            None
+            self.refuse(code::OVER_LIMIT, &message, ast.span, "outside the limits", "")
         });
         let of = match &clause.victim {
             None => Some(QueueVictim::Own),
@@ -300,13 +262,8 @@ impl Checker<'_, '_> {
         };
         if clause.of_partition && has_parts == Some(false) {
             let help = "write `DROP HEAD` or `DROP TAIL`";
-            self.report(
-                code::QUEUE_SHAPE,
-                "this queue has a single partition",
-                clause.span,
-                "partition unknown",
-                help,
-            );
+            let message = "this queue has a single partition";
+            self.refuse::<()>(code::QUEUE_SHAPE, message, clause.span, "partition unknown", help);
         }
         let batch = match &clause.batch {
             None => 1,
@@ -352,14 +309,9 @@ impl Checker<'_, '_> {
             }
             _ => {
                 let help = "write `ORDER BY bytes DESC`, or `ORDER BY rank DESC`";
-                self.report(
-                    code::QUEUE_RANK,
-                    "a packet is dropped from the partition with the most bytes or the highest rank",
-                    by.span,
-                    "neither",
-                    help,
-                );
-                None
+                let message =
+                    "a packet is dropped from the partition with the most bytes or the highest rank";
+                self.refuse(code::QUEUE_RANK, message, by.span, "neither", help)
             }
         }
     }

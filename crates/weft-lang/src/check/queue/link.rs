@@ -39,8 +39,7 @@ impl Queues<'_> {
         let Some(port) = ports.iter().position(|port| port.name == on.name) else {
             let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown port `{}`", on.name))
                 .at(on.span, "unknown");
-            cx.report_missing(with_nearest(diagnostic, on, names));
-            return None;
+            return with_nearest(diagnostic, on, names).refuse_missing(cx);
         };
         if ports[port].kind == PortKind::Pcap && !ingress {
             let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture file needs no queue")
@@ -88,8 +87,7 @@ impl Queues<'_> {
         let Some(at) = names.iter().position(|name| *name == on.name) else {
             let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown {what} `{}`", on.name))
                 .at(on.span, "unknown");
-            cx.report_missing(with_nearest(diagnostic, on, names));
-            return None;
+            return with_nearest(diagnostic, on, names).refuse_missing(cx);
         };
         let of = if *is_listener { CallsOf::Listener(at) } else { CallsOf::Cluster(at) };
         if let Some(other) = network.call_links.iter().find(|link| link.of == of) {
@@ -145,8 +143,7 @@ fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
         AstKind::Int(n) if (1..=u64::from(CONCURRENCY_MAX)).contains(&n) => Some(n as u32),
         _ => {
             let message = format!("CONCURRENCY must be 1 to {CONCURRENCY_MAX}");
-            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(expr.span, "outside the limits"));
-            None
+            Diagnostic::error(code::OVER_LIMIT, message).at(expr.span, "outside the limits").refuse(cx)
         }
     }
 }
@@ -195,6 +192,5 @@ fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
                 "write `{clause} header['tenant']`{or_session}; an element of the chain can set it: \
                  `SET header['tenant'] = tenant`"
             ));
-    cx.report(diagnostic);
-    None
+    diagnostic.refuse(cx)
 }

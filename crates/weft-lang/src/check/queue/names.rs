@@ -183,14 +183,8 @@ impl Checker<'_, '_> {
         }
         if !self.is_partitioned {
             let help = "write `PARTITION BY flow();`, or read `queue.packets` and `queue.bytes`";
-            self.report(
-                code::QUEUE_NOT_SEEN,
-                "this queue has a single partition",
-                span,
-                "partition unknown",
-                help,
-            );
-            return None;
+            let message = "this queue has a single partition";
+            return self.refuse(code::QUEUE_NOT_SEEN, message, span, "partition unknown", help);
         }
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "no partition is available here")
             .at(span, "partition unknown")
@@ -198,8 +192,7 @@ impl Checker<'_, '_> {
                 "partitions are available in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with \
                  EACH PARTITION",
             );
-        self.cx.report(diagnostic);
-        None
+        diagnostic.refuse(self.cx)
     }
 
     /// Resolves a name without a dot: a LET, a parameter, a variable or a predefined name.
@@ -241,8 +234,7 @@ impl Checker<'_, '_> {
             // Links of calls have `KEY session`.
             (None, "session") => {
                 let help = "write `flow()`, and `KEY session` in CREATE LINK for calls: then each connection is a flow";
-                self.report(code::QUEUE_NOT_SEEN, "queues cannot read sessions", path.span, "unknown", help);
-                None
+                self.refuse(code::QUEUE_NOT_SEEN, "queues cannot read sessions", path.span, "unknown", help)
             }
             (None, _) => {
                 let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
@@ -250,8 +242,7 @@ impl Checker<'_, '_> {
                 let known = known.iter().chain(&locals).map(String::as_str).chain(["rank", "drops"]);
                 let message = format!("unknown name `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown");
-                self.cx.report(with_nearest(diagnostic, name, known.collect::<Vec<_>>()));
-                None
+                with_nearest(diagnostic, name, known.collect::<Vec<_>>()).refuse(self.cx)
             }
         }
     }

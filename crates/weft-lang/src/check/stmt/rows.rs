@@ -30,8 +30,7 @@ fn written_table(scope: &mut Scope<'_, '_>, name: &Ident, makes_rows: bool) -> O
         } else {
             diagnostic
         };
-        scope.cx.report(diagnostic);
-        return None;
+        return diagnostic.refuse(scope.cx);
     }
     if makes_rows && table.evict.is_none() {
         let message = format!("`{}` gets rows here, but has no eviction policy", name.name);
@@ -100,8 +99,7 @@ fn unknown_target<T>(scope: &mut Scope<'_, '_>, name: &Ident) -> Option<T> {
     let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, message)
         .at(name.span, "unknown")
         .with_help(format!("declare it: `SINK {} (...) TO STDOUT;`, or as a TABLE", name.name));
-    scope.cx.report_missing(with_nearest(diagnostic, name, sinks.into_iter().chain(tables)));
-    None
+    with_nearest(diagnostic, name, sinks.into_iter().chain(tables)).refuse_missing(scope.cx)
 }
 
 /// Checks the rows of an INSERT. Returns the values of each row in the order of the target's columns.

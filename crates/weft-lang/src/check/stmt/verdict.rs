@@ -120,8 +120,7 @@ fn abort(
             let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
                 .at(name.span, "not a gRPC status")
                 .with_note("see https://grpc.io/docs/guides/status-codes");
-            scope.cx.report(with_nearest(diagnostic, name, status_names()));
-            None
+            with_nearest(diagnostic, name, status_names()).refuse(scope.cx)
         }
         _ => scope.value_for(status, Type::Status, false, "a verdict's status"),
     };

@@ -478,8 +478,7 @@ impl<'a> Builder<'_, '_, 'a> {
             None
         };
         if let Some((code, message, span, label, help)) = fault {
-            self.cx.report(Diagnostic::error(code, message).at(span, label).with_help(help));
-            return None;
+            return Diagnostic::error(code, message).at(span, label).with_help(help).refuse(self.cx);
         }
         let max = max.min(count.range.1).max(1);
         let size = ByteRange { min: count.range.0.min(max), max };
