@@ -237,10 +237,7 @@ pub(super) fn list_expr(scope: &mut Scope<'_, '_>, look: &ast::ListExpr, span: S
 /// Rejects a function that returns a new value on each call.
 pub(super) fn draws<T>(scope: &mut Scope<'_, '_>, name: &str, span: Span) -> Option<T> {
     let message = format!("`{name}` returns a new value on each call, but a column has one value");
-    Diagnostic::error(code::BINDING_DRAWS, message)
-        .at(span, "not allowed in a binding")
-        .with_help("call it in the element")
-        .refuse(scope.cx)
+    scope.cx.refuse(code::BINDING_DRAWS, message, span, "not allowed in a binding", "call it in the element")
 }
 
 /// Reports a list expression outside of a binding.
@@ -338,10 +335,8 @@ impl BindingContext<'_> {
                 },
                 _ => {
                     let message = "the elements of this list are plain values without fields";
-                    return Diagnostic::error(code::NO_SUCH_FIELD, message)
-                        .at(span, "not a message")
-                        .with_help("write the element's name alone")
-                        .refuse(cx);
+                    let help = "write the element's name alone";
+                    return cx.refuse(code::NO_SUCH_FIELD, message, span, "not a message", help);
                 }
             });
         }
@@ -439,10 +434,8 @@ impl BindingContext<'_> {
                 FieldKind::Message(inner) => inner,
                 _ => {
                     let message = format!("`{dotted}` is not a message and has no fields");
-                    return Diagnostic::error(code::NO_SUCH_FIELD, message)
-                        .at(span, "the path continues here")
-                        .with_help("end the path at that field")
-                        .refuse(cx);
+                    let help = "end the path at that field";
+                    return cx.refuse(code::NO_SUCH_FIELD, message, span, "the path continues here", help);
                 }
             };
         }
@@ -503,17 +496,13 @@ fn common_type(cx: &mut Cx<'_>, found: &[(Type, bool)], span: Span) -> Option<(T
 
 /// Reports a list expression over a field that is not a list of this kind.
 fn is_no_list<T>(cx: &mut Cx<'_>, dotted: &str, label: &str, span: Span) -> Option<T> {
-    Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
-        .at(span, label)
-        .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map")
-        .refuse(cx)
+    let help = "ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map";
+    cx.refuse(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"), span, label, help)
 }
 
 /// Reports a message where one value is expected.
 fn is_a_message<T>(cx: &mut Cx<'_>, dotted: &str, span: Span) -> Option<T> {
     let message = format!("`{dotted}` is a message, but a single value is expected here");
-    Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-        .at(span, "a message with fields")
-        .with_help("name one of its fields, or test whether it is set: `present(...)`")
-        .refuse(cx)
+    let help = "name one of its fields, or test whether it is set: `present(...)`";
+    cx.refuse(code::FIELD_NOT_BINDABLE, message, span, "a message with fields", help)
 }

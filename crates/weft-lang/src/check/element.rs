@@ -105,10 +105,8 @@ pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<
         true => format!("filters on `{name}` are not supported in this version"),
         false => format!("there is no layer `{}`", layer.name),
     };
-    Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(layer.span, "the rest of the filter is not checked")
-        .with_help("this version supports filters `ON rpc` only")
-        .refuse(cx)
+    let help = "this version supports filters `ON rpc` only";
+    cx.refuse(code::LAYER_NOT_IN_VERSION, message, layer.span, "the rest of the filter is not checked", help)
 }
 
 /// Checks the parameters of an element and adds them.

@@ -281,10 +281,8 @@ pub(super) fn target(
         }
         _ => {
             let message = format!("`{}` does not name a table", path.to_dotted());
-            Diagnostic::error(code::UNKNOWN_OBJECT, message)
-                .at(path.span, "table of which stage?")
-                .with_help("write `chain.stage.table`, or the name of a shared table")
-                .refuse(cx)
+            let help = "write `chain.stage.table`, or the name of a shared table";
+            cx.refuse(code::UNKNOWN_OBJECT, message, path.span, "table of which stage?", help)
         }
     }
 }

@@ -593,10 +593,8 @@ fn frame_value(scope: &mut Scope<'_, '_>, found: ResolvedField, name: &str, span
 fn frame_at(scope: &mut Scope<'_, '_>, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
     if !scope.is_frame_here() {
         let message = format!("`{name}` is not available in {}", scope.words());
-        return Diagnostic::error(code::NAME_NOT_HERE, message)
-            .at(span, "no frame here")
-            .with_help("read it in ON PACKET, and save it in a TABLE or a VAR")
-            .refuse(scope.cx);
+        let help = "read it in ON PACKET, and save it in a TABLE or a VAR";
+        return scope.cx.refuse(code::NAME_NOT_HERE, message, span, "no frame here", help);
     }
     let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
     let name = if is_presence { format!("present({name})") } else { name.to_owned() };

@@ -48,20 +48,18 @@ pub(super) fn pop(scope: &mut Scope<'_, '_>, to: bool, layer: Option<&Path>, spa
             return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
         }
         let message = "POP removes the element's own layer, but this element is ON packet";
-        return Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "POP down to which layer?")
-            .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header")
-            .refuse(scope.cx);
+        let help = "write `POP TO inner.ip`, or `POP vlan` for a single header";
+        let label = "POP down to which layer?";
+        return scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, span, label, help);
     };
     let Some((found, _, rest)) = scope.cx.layer_of(&path.segments) else {
         frame::unknown_layer(scope.cx, path);
         return None;
     };
     if !rest.is_empty() {
-        return Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
-            .at(path.span, "expected a layer")
-            .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header")
-            .refuse(scope.cx);
+        let message = format!("`{}` is a field", path.to_dotted());
+        let help = "write `POP TO inner.ip`, or `POP vlan` for a single header";
+        return scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, path.span, "expected a layer", help);
     }
     let how = if to { PopHow::To } else { PopHow::Alone };
     Some(StmtKind::Pop { layer: found, how })
@@ -116,10 +114,8 @@ fn pushed_protocol(scope: &mut Scope<'_, '_>, name: &Ident) -> Option<ProtocolId
                 let names = layer.protocols.iter().map(|id| protocol(scope, *id).name.clone());
                 let names: Vec<String> = names.collect();
                 let message = format!("`{}` is a union of several protocols", name.name);
-                Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                    .at(name.span, "which?")
-                    .with_help(format!("write one of `{}`", names.join("`, `")))
-                    .refuse(scope.cx)
+                let help = format!("write one of `{}`", names.join("`, `"));
+                scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, name.span, "which?", help)
             }
         },
         None => {

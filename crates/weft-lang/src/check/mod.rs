@@ -10,7 +10,7 @@ use weft_core::schema::Schema;
 use weft_core::{Type, Value};
 
 use crate::ast::{Ident, Item, TypeExpr};
-use crate::diagnostic::{Diagnostic, code};
+use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{self, Element, Expr, LocalId, Network};
 use crate::nearest::nearest;
 use crate::resolve::{self, Program, Resolver};
@@ -148,6 +148,18 @@ impl Diagnostic {
 }
 
 impl Cx<'_> {
+    /// Reports an error with a label and a help. Returns None, as the result of a check that found an error.
+    fn refuse<T>(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        span: Span,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Option<T> {
+        Diagnostic::error(code, message).at(span, label).with_help(help).refuse(self)
+    }
+
     /// Adds a diagnostic, unless it is a consequence of a known one or the limit is reached.
     fn report(&mut self, diagnostic: Diagnostic) {
         let n_reported = match diagnostic.is_error() {

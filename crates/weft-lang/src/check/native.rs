@@ -26,10 +26,8 @@ const COST_NS_MAX: i64 = 1_000_000_000;
 pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
     if is_taken(&ast.name.name) {
         let message = format!("`{}` is a built-in function", ast.name.name);
-        return Diagnostic::error(code::DUPLICATE_NAME, message)
-            .at(ast.name.span, "name already used")
-            .with_help("choose another name")
-            .refuse(cx);
+        let help = "choose another name";
+        return cx.refuse(code::DUPLICATE_NAME, message, ast.name.span, "name already used", help);
     }
     let Ok(native) = ast.native.value.parse::<Native>() else {
         let message = format!("there is no native function `{}`", ast.native.value);
@@ -269,10 +267,8 @@ pub(super) fn function_argument(
     };
     let Some(named) = named else {
         let message = format!("parameter `{name}` takes a function");
-        return Diagnostic::error(code::NOT_A_FUNCTION, message)
-            .at(ast.span, "not a function name")
-            .with_help("write the name of a function, without parentheses")
-            .refuse(cx);
+        let help = "write the name of a function, without parentheses";
+        return cx.refuse(code::NOT_A_FUNCTION, message, ast.span, "not a function name", help);
     };
     let at = find(cx, named)?;
     let function = &cx.functions[at];

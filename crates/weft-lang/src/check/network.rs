@@ -215,10 +215,9 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
 /// Checks the weight of a port in a group.
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
-        return Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
-            .at(ast.span, "has no meaning here")
-            .with_help("remove the weight, or select by flow: `SELECT BY flow()`")
-            .refuse(cx);
+        let message = "weights need SELECT BY flow()";
+        let help = "remove the weight, or select by flow: `SELECT BY flow()`";
+        return cx.refuse(code::OPTION_CONFLICT, message, ast.span, "has no meaning here", help);
     }
     let weight = match ast.kind {
         ast::ExprKind::Int(n) => u16::try_from(n).ok().filter(|n| (1..=GROUP_WEIGHTS_MAX).contains(n)),

@@ -124,10 +124,8 @@ fn join_row(scope: &mut Scope<'_, '_>, join: &ast::Join) -> Option<Join> {
     // Each name is looked up in all of them.
     if scope.rows.visible().len() >= JOINS_MAX {
         let message = format!("more than {JOINS_MAX} joined rows are visible at one point");
-        return Diagnostic::error(code::OVER_LIMIT, message)
-            .at(join.span, "one too many")
-            .with_help("join inside an IF block: its rows end with the block")
-            .refuse(scope.cx);
+        let help = "join inside an IF block: its rows end with the block";
+        return scope.cx.refuse(code::OVER_LIMIT, message, join.span, "one too many", help);
     }
     let table = scope.table_ref(&join.table)?;
     let left = join.left.is_some();
@@ -136,10 +134,8 @@ fn join_row(scope: &mut Scope<'_, '_>, join: &ast::Join) -> Option<Join> {
         visible.alias == alias.name && matches!(visible.visibility, ColumnVisibility::Joined(_))
     }) {
         let message = format!("two joined tables are named `{}`", known.alias);
-        return Diagnostic::error(code::DUPLICATE_NAME, message)
-            .at(alias.span, "the second")
-            .with_help(format!("give this table an alias: `JOIN {} other ...`", join.table.name))
-            .refuse(scope.cx);
+        let help = format!("give this table an alias: `JOIN {} other ...`", join.table.name);
+        return scope.cx.refuse(code::DUPLICATE_NAME, message, alias.span, "the second", help);
     }
     if let (Some(first), JoinCondition::On(on)) = (&join.first, &join.condition) {
         return matching::join_first(scope, join, table, first, on);
@@ -178,10 +174,8 @@ fn using_column(scope: &mut Scope<'_, '_>, table: TableRef, row: RowId, column: 
             article(own.ty),
             article(input.ty)
         );
-        return Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(column.span, "cannot be compared")
-            .with_help("give both the same type, or write `ON` with a CAST")
-            .refuse(scope.cx);
+        let help = "give both the same type, or write `ON` with a CAST";
+        return scope.cx.refuse(code::TYPE_MISMATCH, message, column.span, "cannot be compared", help);
     };
     let (left, right) = (scope.coerce(own, ty)?, scope.coerce(input, ty)?);
     let nullable = left.nullable || right.nullable;
@@ -273,10 +267,9 @@ fn selected(scope: &mut Scope<'_, '_>, select: &ast::Subselect, want: Option<Typ
     match &select.item {
         SelectItem::Value { value, .. } => scope.expr(value, want),
         SelectItem::Star(span) => {
-            Diagnostic::error(code::TYPE_MISMATCH, "expected a single value, but `*` is a row")
-                .at(*span, "which column?")
-                .with_help("name the column: `(SELECT column FROM ...)`")
-                .refuse(scope.cx)
+            let message = "expected a single value, but `*` is a row";
+            let help = "name the column: `(SELECT column FROM ...)`";
+            scope.cx.refuse(code::TYPE_MISMATCH, message, *span, "which column?", help)
         }
     }
 }
@@ -361,10 +354,8 @@ pub(super) fn aggregate_call(
         }
         _ => {
             let message = format!("`{name}` does not take these arguments");
-            Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(value.span, "wrong arguments")
-                .with_help("count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)")
-                .refuse(scope.cx)
+            let help = "count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)";
+            scope.cx.refuse(code::BAD_ARGUMENTS, message, value.span, "wrong arguments", help)
         }
     }
 }
@@ -380,10 +371,9 @@ fn check_measure(scope: &mut Scope<'_, '_>, expr: &Expr, fits: bool, rule: &str)
 
 /// Reports a SCAN that is not aggregated to one value.
 fn no_aggregate<T>(scope: &mut Scope<'_, '_>, span: Span) -> Option<T> {
-    Diagnostic::error(code::TYPE_MISMATCH, "a SCAN returns many rows, but a single value is expected")
-        .at(span, "not an aggregate")
-        .with_help("use an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)")
-        .refuse(scope.cx)
+    let message = "a SCAN returns many rows, but a single value is expected";
+    let help = "use an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)";
+    scope.cx.refuse(code::TYPE_MISMATCH, message, span, "not an aggregate", help)
 }
 
 /// Whether `input` is available; reports an error otherwise.
@@ -393,10 +383,8 @@ pub(super) fn check_input(scope: &mut Scope<'_, '_>, span: Span) -> Option<()> {
         return Some(());
     }
     let message = format!("`input` is not available in {}", scope.words());
-    Diagnostic::error(code::ACTION_NOT_HERE, message)
-        .at(span, "selects from input")
-        .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES")
-        .refuse(scope.cx)
+    let help = "use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES";
+    scope.cx.refuse(code::ACTION_NOT_HERE, message, span, "selects from input", help)
 }
 
 /// A typed NULL for an omitted value.

@@ -26,7 +26,7 @@ use crate::ast::{self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, Queue
 use crate::check::Cx;
 use crate::check::expr::Environment;
 use crate::check::scope::with_nearest_or_import;
-use crate::diagnostic::{Code, Diagnostic, code};
+use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Layer, Queue, QueueExpr, QueueExprKind, QueueHeader, QueueLevel, QueueLiteral as Literal, QueueMoment,
     QueueOperand, QueueOverflow, QueuePartitions, QueueStmt, QueueStmtKind, QueueType as T, QueueVictim,
@@ -132,10 +132,8 @@ impl<'a> Queues<'a> {
         }
         if within.contains(&item.name.name) || within.len() > LEVELS_MAX {
             let message = format!("queue `{}` contains itself", item.name.name);
-            return Diagnostic::error(code::QUEUE_SHAPE, message)
-                .at(item.name.span, "the cycle starts here")
-                .with_help("nested queues must end in a queue with handlers of its own")
-                .refuse(cx);
+            let help = "nested queues must end in a queue with handlers of its own";
+            return cx.refuse(code::QUEUE_SHAPE, message, item.name.span, "the cycle starts here", help);
         }
         let (names, is_whole) = params(cx, item, used);
         if !is_whole && used.is_some() {
@@ -429,12 +427,6 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.fields.insert(field.to_owned());
     }
 
-    /// Reports an error. Returns None, as the result of a check.
-    fn refuse<R>(&mut self, code: Code, message: &str, span: Span, label: &str, help: &str) -> Option<R> {
-        let diagnostic = Diagnostic::error(code, message).at(span, label);
-        if help.is_empty() { diagnostic } else { diagnostic.with_help(help) }.refuse(self.cx)
-    }
-
     // ---- constants ---------------------------------------------------------------------------------------------
 
     /// Checks an expression and computes its value. Reports one that is not constant.
@@ -443,13 +435,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         let value = fold(&typed);
         if value.is_none() {
             let help = "use literals and parameters";
-            self.refuse::<()>(
-                code::NOT_CONSTANT,
-                "this must be a constant",
-                ast.span,
-                "not a constant",
-                help,
-            );
+            let message = "this must be a constant";
+            self.cx.refuse::<()>(code::NOT_CONSTANT, message, ast.span, "not a constant", help);
         }
         value
     }
@@ -461,7 +448,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             return Some(n);
         }
         let message = format!("{n} {what}: allowed are {low} to {high}");
-        self.refuse(code::OVER_LIMIT, &message, ast.span, "outside the limits", "")
+        Diagnostic::error(code::OVER_LIMIT, &message).at(ast.span, "outside the limits").refuse(self.cx)
     }
 
     /// The arguments of a use as literals: the parameters of this queue are known here.

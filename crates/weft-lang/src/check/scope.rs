@@ -351,10 +351,8 @@ impl<'a, 'c> Scope<'a, 'c> {
         let ways: Vec<String> = owners.iter().map(|owner| format!("`{owner}.{}`", name.name)).collect();
         let message =
             format!("`{}` is ambiguous: it could be a column of {}", name.name, owners.join(" or of "));
-        Diagnostic::error(code::AMBIGUOUS_NAME, message)
-            .at(name.span, "which one?")
-            .with_help(format!("write {}", ways.join(" or ")))
-            .refuse(self.cx)
+        let help = format!("write {}", ways.join(" or "));
+        self.cx.refuse(code::AMBIGUOUS_NAME, message, name.span, "which one?", help)
     }
 
     /// Reads a column of a table row. Reports a merged column outside of ON EVERY.

@@ -157,10 +157,8 @@ fn let_stmt(
     let local = value.as_ref().map(|value| scope.locals.add(name, value.ty, value.nullable));
     if scope.locals.visible().len() >= LOCALS_MAX {
         let message = format!("more than {LOCALS_MAX} names in one handler");
-        return Diagnostic::error(code::OVER_LIMIT, message)
-            .at(name.span, "one too many")
-            .with_help("use a TABLE for many values")
-            .refuse(scope.cx);
+        let help = "use a TABLE for many values";
+        return scope.cx.refuse(code::OVER_LIMIT, message, name.span, "one too many", help);
     }
     scope.locals.show(name, local);
     Some(StmtKind::Let { local: local?, value: value? })
@@ -403,10 +401,8 @@ fn reset(scope: &mut Scope<'_, '_>, target: &Ident) -> Option<StmtKind> {
     let var = merged_var(scope, target, "RESET")?;
     if scope.view != View::Handler(HandlerKind::Every) {
         let message = format!("RESET changes the merged value, which is not available in {}", scope.words());
-        return Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(target.span, "reset here")
-            .with_help("use RESET in ON EVERY")
-            .refuse(scope.cx);
+        let help = "use RESET in ON EVERY";
+        return scope.cx.refuse(code::ACTION_NOT_HERE, message, target.span, "reset here", help);
     }
     Some(StmtKind::Reset { var })
 }
@@ -435,26 +431,21 @@ pub(super) fn check_action(
     }
     let names = events(scope, allowed);
     let message = format!("{what} is not available in {}", scope.words());
-    Diagnostic::error(code::ACTION_NOT_HERE, message)
-        .at(span, "no message here")
-        .with_help(format!("{what} is allowed in {}", names.join(", ")))
-        .refuse(scope.cx)
+    let help = format!("{what} is allowed in {}", names.join(", "));
+    scope.cx.refuse(code::ACTION_NOT_HERE, message, span, "no message here", help)
 }
 
 /// Reports a statement that elements on frames do not have.
 fn not_on_packet<T>(scope: &mut Scope<'_, '_>, span: Span, what: &str, help: &str) -> Option<T> {
-    Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
-        .at(span, "not available on this layer")
-        .with_help(help)
-        .refuse(scope.cx)
+    let message = format!("{what} is not available on frames");
+    scope.cx.refuse(code::NOT_IN_VERSION, message, span, "not available on this layer", help)
 }
 
 /// Reports a statement that elements on calls do not have.
 fn not_on_rpc<T>(scope: &mut Scope<'_, '_>, span: Span, what: &str, why: &str) -> Option<T> {
-    Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on rpc"))
-        .at(span, "not available on this layer")
-        .with_help(why)
-        .refuse(scope.cx)
+    let message = format!("{what} is not available on rpc");
+    let help = why;
+    scope.cx.refuse(code::NOT_IN_VERSION, message, span, "not available on this layer", help)
 }
 
 /// Whether a block always ends with a verdict.

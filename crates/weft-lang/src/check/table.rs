@@ -88,10 +88,8 @@ fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::Che
             "CHECK applies to rows from the controller, but `{}` is not FILLED BY CONTROLLER",
             table.name
         );
-        return Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(clause.span, "would check no row")
-            .with_help("test the values with IF where handlers write them")
-            .refuse(cx);
+        let help = "test the values with IF where handlers write them";
+        return cx.refuse(code::OPTION_CONFLICT, message, clause.span, "would check no row", help);
     }
     let row = row_of(&table.columns);
     let help = "compare columns with literals and with each other; use `TTL` to remove old rows";
@@ -120,10 +118,7 @@ fn check(
 ) -> Option<Check> {
     let condition = condition(cx, element, &clause.condition, n_rand)?;
     if let Some(now) = reads_clock(&condition) {
-        return Diagnostic::error(code::NOT_CONSTANT, at_any_time)
-            .at(now, "changes with time")
-            .with_help(help)
-            .refuse(cx);
+        return cx.refuse(code::NOT_CONSTANT, at_any_time, now, "changes with time", help);
     }
     let text = cx.sources.slice(clause.condition.span).split_whitespace().collect::<Vec<_>>().join(" ");
     let text = match text.char_indices().nth(CHECK_CHARS_MAX) {

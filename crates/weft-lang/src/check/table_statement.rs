@@ -338,10 +338,8 @@ fn assignment(
     let column = &table.columns[at];
     if at < table.n_keys {
         let message = format!("`{}` is part of the key", column.name);
-        return Diagnostic::error(code::KEY_CHANGED, message)
-            .at(assign.name.span, "a key cannot be changed")
-            .with_help("DELETE the row and INSERT a new one")
-            .refuse(cx);
+        let help = "DELETE the row and INSERT a new one";
+        return cx.refuse(code::KEY_CHANGED, message, assign.name.span, "a key cannot be changed", help);
     }
     let whose = format!("column `{}`", column.name);
     let mut scope = Scope::new(cx, row, &[], View::Row, n_rand);

@@ -396,10 +396,8 @@ impl Linker<'_, '_, '_> {
             }
             _ => {
                 let message = format!("`{}` is not a field of a protocol", path.to_dotted());
-                return Diagnostic::error(code::WIRE_NOT_SEEN, message)
-                    .at(path.span, "whose?")
-                    .with_help("write `protocol.field`, such as `udp.dst_port`")
-                    .refuse(self.cx);
+                let help = "write `protocol.field`, such as `udp.dst_port`";
+                return self.cx.refuse(code::WIRE_NOT_SEEN, message, path.span, "whose?", help);
             }
         };
         let header = &self.headers[of];

@@ -345,10 +345,7 @@ impl Scope<'_, '_> {
 
     /// Reports an expression that must be a constant.
     pub(in crate::check) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
-        Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
-            .at(span, "not a constant")
-            .with_help(help)
-            .refuse(self.cx)
+        self.cx.refuse(code::NOT_CONSTANT, "this must be a constant", span, "not a constant", help)
     }
 
     /// Reports an error with one label.
@@ -512,10 +509,9 @@ fn text_literal(scope: &mut Scope<'_, '_>, text: &str, want: Option<Type>, span:
 /// Types NULL, which needs a wanted type.
 fn null(scope: &mut Scope<'_, '_>, want: Option<Type>, span: Span) -> Option<Expr> {
     let Some(ty) = want else {
-        return Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
-            .at(span, "NULL of which type?")
-            .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`")
-            .refuse(scope.cx);
+        let message = "the type of this NULL is unknown";
+        let help = "write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`";
+        return scope.cx.refuse(code::TYPE_MISMATCH, message, span, "NULL of which type?", help);
     };
     Some(leaf(ExprKind::Const(Value::Null), ty, true, span))
 }
@@ -550,26 +546,20 @@ fn header(scope: &mut Scope<'_, '_>, key: &ast::Expr, is_trailer: bool, span: Sp
     }
     if scope.is_packet() {
         let message = format!("headers are not available in {}", scope.words());
-        return Diagnostic::error(code::NAME_NOT_HERE, message)
-            .at(span, "frames have no named headers")
-            .with_help("use a protocol's field: `tcp.dst_port`")
-            .refuse(scope.cx);
+        let help = "use a protocol's field: `tcp.dst_port`";
+        return scope.cx.refuse(code::NAME_NOT_HERE, message, span, "frames have no named headers", help);
     }
     let name = header_name(scope, key)?;
     let is_close = scope.view == View::Handler(HandlerKind::Close);
     if is_trailer && !is_close {
         let message = format!("trailers are not available in {}", scope.words());
-        return Diagnostic::error(code::NAME_NOT_HERE, message)
-            .at(span, "arrives at the end of the call")
-            .with_help("read it in ON CLOSE")
-            .refuse(scope.cx);
+        let help = "read it in ON CLOSE";
+        return scope.cx.refuse(code::NAME_NOT_HERE, message, span, "arrives at the end of the call", help);
     }
     if !is_trailer && !scope.view.has_headers() {
         let message = format!("headers are not available in {}", scope.words());
-        return Diagnostic::error(code::NAME_NOT_HERE, message)
-            .at(span, "no message here")
-            .with_help("save the value in a CALL column in ON OPEN or ON REQUEST")
-            .refuse(scope.cx);
+        let help = "save the value in a CALL column in ON OPEN or ON REQUEST";
+        return scope.cx.refuse(code::NAME_NOT_HERE, message, span, "no message here", help);
     }
     let kind = if is_trailer { ExprKind::Trailer(name) } else { ExprKind::Header(name) };
     Some(leaf(kind, Type::Text(None), true, span))

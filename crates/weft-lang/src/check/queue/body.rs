@@ -33,7 +33,7 @@ impl Checker<'_, '_> {
             if moment == Moment::Activate && !partitioned {
                 let help = "write `PARTITION BY flow();`, or use ON ENQUEUE";
                 let message = "a queue with a single partition has no activation";
-                self.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
+                self.cx.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
             }
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
@@ -49,7 +49,7 @@ impl Checker<'_, '_> {
         if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
             let message = format!("more than {TIMERS_MAX} ON EVERY handlers");
             let help = "merge them: one ON EVERY can count its runs, and do some work only every n-th run";
-            self.refuse::<()>(code::OVER_LIMIT, &message, handler.span, "one too many", help);
+            self.cx.refuse::<()>(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
     }
@@ -66,20 +66,17 @@ impl Checker<'_, '_> {
                 let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
                 if ns < EVERY_NS_MIN {
                     let message = format!("an interval of {ns} ns; the minimum is {EVERY_NS_MIN} ns");
-                    return self.refuse(code::OVER_LIMIT, &message, interval.span, "too short", "");
+                    return Diagnostic::error(code::OVER_LIMIT, &message)
+                        .at(interval.span, "too short")
+                        .refuse(self.cx);
                 }
                 if let Some(span) = each_partition
                     && !self.is_partitioned
                 {
                     let help = "write `PARTITION BY flow();`, or remove EACH PARTITION";
                     let message = "this queue has a single partition";
-                    return self.refuse(
-                        code::QUEUE_SHAPE,
-                        message,
-                        *span,
-                        "the only partition is the queue itself",
-                        help,
-                    );
+                    let label = "the only partition is the queue itself";
+                    return self.cx.refuse(code::QUEUE_SHAPE, message, *span, label, help);
                 }
                 Moment::Every { interval_ns: ns as u64, each_partition: each_partition.is_some() }
             }
@@ -142,13 +139,8 @@ impl Checker<'_, '_> {
             if ended {
                 let help = "remove it, or move it before the verdict";
                 let message = "this statement is unreachable";
-                self.refuse::<()>(
-                    code::UNREACHABLE,
-                    message,
-                    stmt.span,
-                    "every path has already ended",
-                    help,
-                );
+                let label = "every path has already ended";
+                self.cx.refuse::<()>(code::UNREACHABLE, message, stmt.span, label, help);
                 break;
             }
             let line = self.cx.line(stmt.span);
@@ -238,7 +230,9 @@ impl Checker<'_, '_> {
             && !(0..=most).contains(&n)
         {
             let message = format!("`{}` is 0 to {most}, but is set to {n}", path.to_dotted());
-            return self.refuse(code::BAD_LITERAL, &message, ast.span, "out of range", "");
+            return Diagnostic::error(code::BAD_LITERAL, &message)
+                .at(ast.span, "out of range")
+                .refuse(self.cx);
         }
         Some(Kind::Set { place, value })
     }
@@ -248,7 +242,7 @@ impl Checker<'_, '_> {
         let message = format!("`{}` cannot be set", path.to_dotted());
         let help =
             "settable: variables, `rank`, and the packet's `ecn`, `dscp`, `class`, `remaining` and `slack`";
-        self.refuse(code::WRITE_NOT_HERE, &message, path.span, why, help)
+        self.cx.refuse(code::WRITE_NOT_HERE, &message, path.span, why, help)
     }
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
@@ -294,7 +288,7 @@ impl Checker<'_, '_> {
         let words: Vec<&str> = moments.iter().map(|moment| moment_word(*moment)).collect();
         let message = format!("`{word}` is not a verdict of this handler");
         let help = format!("verdict of {}", words.join(" and "));
-        self.refuse(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help)
+        self.cx.refuse(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help)
     }
 }
 

@@ -54,7 +54,7 @@ impl Environment for Checker<'_, '_> {
                 let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
                             `CLASS header['...']`";
                 let message = "queues cannot read the headers of calls";
-                self.refuse(code::QUEUE_NOT_SEEN, message, ast.span, "its link can", help)
+                self.cx.refuse(code::QUEUE_NOT_SEEN, message, ast.span, "its link can", help)
             }
             _ => self.not_a_queue_expr(ast.span),
         }
@@ -218,14 +218,14 @@ impl Checker<'_, '_> {
                 T::Interval => "for the time that a packet takes, write `send_time(p.len, ...)`".to_owned(),
                 _ => format!("a rate is a whole number of bits per second, here {bits}"),
             };
-            return self.refuse(code::TYPE_MISMATCH, &message, span, "bits per second", &help);
+            return self.cx.refuse(code::TYPE_MISMATCH, &message, span, "bits per second", &help);
         }
         if want != T::Interval || !is_number_text(text) {
             return self.mismatch(span, want, found);
         }
         let message = "expected an INTERVAL, found a number without a unit";
         let help = format!("write `'{text} ms'`: ns, us, ms, s, min, h and d are units");
-        self.refuse(code::TYPE_MISMATCH, message, span, "unit missing", &help)
+        self.cx.refuse(code::TYPE_MISMATCH, message, span, "unit missing", &help)
     }
 
     /// Reports an expression of the wrong type, with a conversion.
@@ -279,10 +279,8 @@ impl Checker<'_, '_> {
         if let Some(bits) = rate(text) {
             return Some(literal(Literal::Int(bits as i64), T::Number, span));
         }
-        Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
-            .at(span, "unit missing")
-            .with_help("write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'")
-            .refuse(self.cx)
+        let help = "write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'";
+        self.cx.refuse(code::BAD_LITERAL, format!("`{text}` is not a quantity"), span, "unit missing", help)
     }
 
     // ---- operators ---------------------------------------------------------------------------------------------

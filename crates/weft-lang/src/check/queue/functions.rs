@@ -124,7 +124,7 @@ fn is_counted(place: &Operand) -> bool {
 fn not_counted<R>(queue: &mut Checker<'_, '_>, span: Span) -> Option<R> {
     let message = "partitions are counted by a packet field";
     let help = "write `partitions(p.src)`; `p.dst`, `p.class` and header fields are allowed too";
-    queue.refuse(code::QUEUE_NOT_SEEN, message, span, "field missing", help)
+    queue.cx.refuse(code::QUEUE_NOT_SEEN, message, span, "field missing", help)
 }
 
 pub(in crate::check) fn present(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
@@ -135,7 +135,7 @@ pub(in crate::check) fn present(queue: &mut Checker<'_, '_>, call: Call<'_>) -> 
         Some(found) => Some(truth(found?.0, call.span)),
         None => {
             let message = format!("unknown header `{}`", path.to_dotted());
-            queue.refuse(code::UNKNOWN_NAME, &message, path.span, "unknown", IMPORT_PROTOCOL)
+            queue.cx.refuse(code::UNKNOWN_NAME, &message, path.span, "unknown", IMPORT_PROTOCOL)
         }
     }
 }

@@ -27,14 +27,15 @@ impl Checker<'_, '_> {
                 other => {
                     let help = "declare it in one of the nested queues";
                     let message = "a queue made of others can only have a limit";
-                    self.refuse::<()>(code::QUEUE_SHAPE, message, decl_span(other), "not allowed here", help);
+                    let label = "not allowed here";
+                    self.cx.refuse::<()>(code::QUEUE_SHAPE, message, decl_span(other), label, help);
                 }
             }
         }
         if let Some(handler) = item.handlers.first() {
             let help = "write the handler in one of the nested queues";
             let message = "a queue made of others has no handlers";
-            self.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "not allowed here", help);
+            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "not allowed here", help);
         }
         limit
     }
@@ -66,7 +67,7 @@ impl Checker<'_, '_> {
                     if self.is_partitioned {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
                         let message = "packets can only be ordered if there is one partition";
-                        self.refuse::<()>(code::QUEUE_SHAPE, message, *span, "partition unknown", help);
+                        self.cx.refuse::<()>(code::QUEUE_SHAPE, message, *span, "partition unknown", help);
                     }
                 }
                 QueueDecl::Limit(_) => {}
@@ -83,17 +84,17 @@ impl Checker<'_, '_> {
         if !has_limit {
             let help = "write `LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;`";
             let message = format!("queue `{}` has no limit", item.name.name);
-            self.refuse::<()>(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
+            self.cx.refuse::<()>(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
         }
         if let (Some(span), None) = (ordered, &partitions) {
             let help = "write `PARTITION BY flow();`";
             let message = "this queue orders partitions but has only one";
-            self.refuse::<()>(code::QUEUE_SHAPE, message, span, "nothing to order", help);
+            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, span, "nothing to order", help);
         }
         if !partition_vars.is_empty() && partitions.is_none() {
             let help = "remove `PARTITION`, or write `PARTITION BY flow();`";
             let message = "this queue has partition variables but only one partition";
-            self.refuse::<()>(code::QUEUE_SHAPE, message, item.name.span, "not partitioned", help);
+            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, item.name.span, "not partitioned", help);
         }
         let handlers = self.handlers(item, partitions.is_some());
         let level = QueueLevel {
@@ -121,7 +122,7 @@ impl Checker<'_, '_> {
     fn report_repeated(&mut self, again: bool, clause: &str, span: Span) {
         if again {
             let message = format!("`{clause}` is written twice");
-            self.refuse::<()>(code::REPEATED_CLAUSE, &message, span, "again here", "keep one of them");
+            self.cx.refuse::<()>(code::REPEATED_CLAUSE, &message, span, "again here", "keep one of them");
         }
     }
 
@@ -149,7 +150,9 @@ impl Checker<'_, '_> {
             {
                 let message =
                     format!("`{name}` holds {} to {}, but its initial value is {n}", range.0, range.1);
-                self.refuse::<()>(code::BAD_LITERAL, &message, *span, "out of range", "");
+                Diagnostic::error(code::BAD_LITERAL, &message)
+                    .at(*span, "out of range")
+                    .refuse::<()>(self.cx);
             }
             self.n_starts_wrong += self.cx.n_errors() - n_errors;
             let list = if *per_partition { &mut partition_vars } else { &mut vars };
@@ -161,7 +164,9 @@ impl Checker<'_, '_> {
         for list in [&vars, &partition_vars] {
             if list.len() > VARS_MAX {
                 let message = format!("{} variables; at most {VARS_MAX} are allowed", list.len());
-                self.refuse::<()>(code::OVER_LIMIT, &message, item.name.span, "too many", "");
+                Diagnostic::error(code::OVER_LIMIT, &message)
+                    .at(item.name.span, "too many")
+                    .refuse::<()>(self.cx);
             }
         }
         (vars, partition_vars)
@@ -177,7 +182,8 @@ impl Checker<'_, '_> {
             return Some(found);
         }
         let help = "convert F64 with `number(...)`, and BOOL with `CASE WHEN e THEN 1 ELSE 0 END`";
-        self.refuse(code::QUEUE_RANK, "keys and ranks must be whole numbers", ast.span, "another type", help)
+        let message = "keys and ranks must be whole numbers";
+        self.cx.refuse(code::QUEUE_RANK, message, ast.span, "another type", help)
     }
 
     /// Checks PARTITION BY: the key, and the number of partitions.
@@ -204,7 +210,9 @@ impl Checker<'_, '_> {
                 };
                 if !n.is_multiple_of(ways) {
                     let message = format!("{n} partitions cannot be divided into sets of {ways}");
-                    self.refuse::<()>(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
+                    Diagnostic::error(code::QUEUE_SHAPE, &message)
+                        .at(ast.span, "not divisible")
+                        .refuse::<()>(self.cx);
                 }
                 QueuePartitions::Hash { n, ways }
             }
@@ -232,7 +240,7 @@ impl Checker<'_, '_> {
             _ => {
                 let help = "write `BY rank` and set `rank` in handlers, or `BY MIN(p.remaining)`";
                 let message = "partitions are ordered by their rank";
-                self.refuse(code::QUEUE_RANK, message, by.span, "no rank", help)
+                self.cx.refuse(code::QUEUE_RANK, message, by.span, "no rank", help)
             }
         }
     }
@@ -250,7 +258,7 @@ impl Checker<'_, '_> {
                 return Some(n as u64);
             }
             let message = format!("{n} bytes: a queue can hold 1 to {BYTES_MAX}");
-            self.refuse(code::OVER_LIMIT, &message, ast.span, "outside the limits", "")
+            Diagnostic::error(code::OVER_LIMIT, &message).at(ast.span, "outside the limits").refuse(self.cx)
         });
         let of = match &clause.victim {
             None => Some(QueueVictim::Own),
@@ -263,7 +271,7 @@ impl Checker<'_, '_> {
         if clause.of_partition && has_parts == Some(false) {
             let help = "write `DROP HEAD` or `DROP TAIL`";
             let message = "this queue has a single partition";
-            self.refuse::<()>(code::QUEUE_SHAPE, message, clause.span, "partition unknown", help);
+            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, clause.span, "partition unknown", help);
         }
         let batch = match &clause.batch {
             None => 1,
@@ -311,7 +319,7 @@ impl Checker<'_, '_> {
                 let help = "write `ORDER BY bytes DESC`, or `ORDER BY rank DESC`";
                 let message =
                     "a packet is dropped from the partition with the most bytes or the highest rank";
-                self.refuse(code::QUEUE_RANK, message, by.span, "neither", help)
+                self.cx.refuse(code::QUEUE_RANK, message, by.span, "neither", help)
             }
         }
     }

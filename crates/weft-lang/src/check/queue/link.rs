@@ -157,10 +157,8 @@ fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
         _ => None,
     };
     let Some(rate) = rate.filter(|rate| CALLS_PER_SECOND.contains(rate)) else {
-        return Diagnostic::error(code::BAD_LITERAL, "this is not a call rate")
-            .at(expr.span, "calls per second")
-            .with_help("write '1000 calls/s': from 0.001 to 1000000000")
-            .refuse(cx);
+        let help = "write '1000 calls/s': from 0.001 to 1000000000";
+        return cx.refuse(code::BAD_LITERAL, "this is not a call rate", expr.span, "calls per second", help);
     };
     Some((1e9 / rate).round() as u64)
 }

@@ -184,7 +184,7 @@ impl Checker<'_, '_> {
         if !self.is_partitioned {
             let help = "write `PARTITION BY flow();`, or read `queue.packets` and `queue.bytes`";
             let message = "this queue has a single partition";
-            return self.refuse(code::QUEUE_NOT_SEEN, message, span, "partition unknown", help);
+            return self.cx.refuse(code::QUEUE_NOT_SEEN, message, span, "partition unknown", help);
         }
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "no partition is available here")
             .at(span, "partition unknown")
@@ -234,7 +234,8 @@ impl Checker<'_, '_> {
             // Links of calls have `KEY session`.
             (None, "session") => {
                 let help = "write `flow()`, and `KEY session` in CREATE LINK for calls: then each connection is a flow";
-                self.refuse(code::QUEUE_NOT_SEEN, "queues cannot read sessions", path.span, "unknown", help)
+                let message = "queues cannot read sessions";
+                self.cx.refuse(code::QUEUE_NOT_SEEN, message, path.span, "unknown", help)
             }
             (None, _) => {
                 let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();

@@ -14,10 +14,9 @@ use weft_core::{Status, Type, Value};
 pub(super) fn guard(scope: &mut Scope<'_, '_>, guard: &ast::Guard, span: Span) -> Option<StmtKind> {
     query::check_input(scope, guard.select.span)?;
     if scope.view == View::Handler(HandlerKind::Close) {
-        return Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE has no effect")
-            .at(span, "the call has already ended")
-            .with_help("use IF, or INSERT ... SELECT ... FROM input")
-            .refuse(scope.cx);
+        let message = "a guard in ON CLOSE has no effect";
+        let help = "use IF, or INSERT ... SELECT ... FROM input";
+        return scope.cx.refuse(code::ACTION_NOT_HERE, message, span, "the call has already ended", help);
     }
     let n_visible_rows = scope.rows.visible().len();
     let query = query::query(scope, &guard.select);

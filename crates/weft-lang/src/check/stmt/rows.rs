@@ -115,10 +115,9 @@ fn inserted_rows(scope: &mut Scope<'_, '_>, insert: &ast::Insert, into: Target) 
                 match item {
                     SelectItem::Value { value, .. } => values.push(value),
                     SelectItem::Star(star) => {
-                        return Diagnostic::error(code::BAD_ARGUMENTS, "`*` is not allowed here")
-                            .at(*star, "which columns?")
-                            .with_help("write one value for each column")
-                            .refuse(scope.cx);
+                        let message = "`*` is not allowed here";
+                        let help = "write one value for each column";
+                        return scope.cx.refuse(code::BAD_ARGUMENTS, message, *star, "which columns?", help);
                     }
                 }
             }
@@ -379,10 +378,8 @@ fn returned(
     } else {
         format!("`{}` is {}, but {whose} is {}", column.name, article(column.ty), article(ty))
     };
-    Diagnostic::error(code::TYPE_MISMATCH, message)
-        .at(returning.span, "out of range")
-        .with_help("return it into a new name, then convert it: `RETURNING c INTO x`")
-        .refuse(scope.cx)
+    let help = "return it into a new name, then convert it: `RETURNING c INTO x`";
+    scope.cx.refuse(code::TYPE_MISMATCH, message, returning.span, "out of range", help)
 }
 
 /// Checks a DELETE: its condition must fix the whole key.

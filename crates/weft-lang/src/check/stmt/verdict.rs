@@ -98,10 +98,8 @@ fn check_verdict(scope: &mut Scope<'_, '_>, allowed: &[HandlerKind], what: &str,
     };
     let names = events(scope, allowed);
     let message = format!("{what} is not allowed in {}", scope.words());
-    Diagnostic::error(code::VERDICT_NOT_HERE, message)
-        .at(span, why)
-        .with_help(format!("{what} is allowed in {}", names.join(", ")))
-        .refuse(scope.cx)
+    let help = format!("{what} is allowed in {}", names.join(", "));
+    scope.cx.refuse(code::VERDICT_NOT_HERE, message, span, why, help)
 }
 
 /// Checks an ABORT: its status, its message, and the headers and trailers of the answer.
@@ -125,10 +123,9 @@ fn abort(
         _ => scope.value_for(status, Type::Status, false, "a verdict's status"),
     };
     if let Some(Expr { kind: ExprKind::Const(Value::Int(0)), span, .. }) = status {
-        return Diagnostic::error(code::BAD_LITERAL, "ABORT cannot end a call as OK")
-            .at(span, "OK is not an error")
-            .with_help("use REPLY, or another status")
-            .refuse(scope.cx);
+        let message = "ABORT cannot end a call as OK";
+        let help = "use REPLY, or another status";
+        return scope.cx.refuse(code::BAD_LITERAL, message, span, "OK is not an error", help);
     }
     let text = match text {
         Some(text) => scope.typed(text, Type::Text(None)).map(Some),

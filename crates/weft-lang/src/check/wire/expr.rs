@@ -79,10 +79,8 @@ pub(super) fn number(
 ) -> Option<Typed> {
     if n_parts(ast) > PARTS_MAX {
         let message = format!("an expression of more than {PARTS_MAX} parts");
-        return Diagnostic::error(code::EXPR_TOO_LARGE, message)
-            .at(ast.span, "too long")
-            .with_help("split it over several fields, or bind several protocols")
-            .refuse(cx);
+        let help = "split it over several fields, or bind several protocols";
+        return cx.refuse(code::EXPR_TOO_LARGE, message, ast.span, "too long", help);
     }
     ExprReader { cx, header, at }.expr(ast, None)
 }
@@ -269,10 +267,8 @@ impl Environment for ExprReader<'_, '_, '_> {
 impl ExprReader<'_, '_, '_> {
     /// Reports a name that this clause cannot use.
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
-        Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
-            .at(span, "not available")
-            .with_help(help)
-            .refuse(self.cx)
+        let message = format!("`{what}` is not available here");
+        self.cx.refuse(code::WIRE_NOT_SEEN, message, span, "not available", help)
     }
 
     // ---- names -------------------------------------------------------------------------------------------------
@@ -527,10 +523,9 @@ impl ExprReader<'_, '_, '_> {
     /// Builds a CASE, which needs an ELSE.
     fn choice(&mut self, arms: Vec<(Typed, Typed)>, otherwise: Option<Typed>, span: Span) -> Option<Typed> {
         let Some(otherwise) = otherwise else {
-            return Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
-                .at(span, "ELSE missing")
-                .with_help("a field always has a value: add `ELSE 0`")
-                .refuse(self.cx);
+            let message = "a CASE in a wire format needs an ELSE";
+            let help = "a field always has a value: add `ELSE 0`";
+            return self.cx.refuse(code::MISSING_CLAUSE, message, span, "ELSE missing", help);
         };
         Some(arms.into_iter().rev().fold(otherwise, |other, (when, then)| Typed {
             expr: Expr::If(Box::new(when.expr), Box::new(then.expr), Box::new(other.expr)),

@@ -330,10 +330,8 @@ impl<'a> Builder<'_, '_, 'a> {
         let n = self.int(max, "the MAX of a REPEAT")?;
         if !(1..=limit).contains(&n) {
             let message = format!("a REPEAT must have a MAX of 1 to {REPEATS_MAX}");
-            return Diagnostic::error(code::OVER_LIMIT, message)
-                .at(max.span, "outside the limits")
-                .with_help("declare longer parts as bytes: `options bytes(len)`")
-                .refuse(self.cx);
+            let help = "declare longer parts as bytes: `options bytes(len)`";
+            return self.cx.refuse(code::OVER_LIMIT, message, max.span, "outside the limits", help);
         }
         Some(n.min(rounds.max(1)) as u32)
     }
@@ -343,10 +341,8 @@ impl<'a> Builder<'_, '_, 'a> {
         if let Ast::Int(n) = ast.kind {
             return Some(n);
         }
-        Diagnostic::error(code::NOT_CONSTANT, format!("{what} must be a number"))
-            .at(ast.span, "not a number")
-            .with_help("write a literal: a definition is the same for all frames")
-            .refuse(self.cx)
+        let help = "write a literal: a definition is the same for all frames";
+        self.cx.refuse(code::NOT_CONSTANT, format!("{what} must be a number"), ast.span, "not a number", help)
     }
 
     // ---- fields ------------------------------------------------------------------------------------------------
@@ -562,10 +558,8 @@ impl<'a> Builder<'_, '_, 'a> {
         let (is_bytes, is_broken) = (info.is_bytes, info.is_broken);
         if is_bytes && !matches!(rule.kind, WireRuleKind::Reserved) {
             let message = format!("`{}` is bytes, but a rule needs a number", field.name.name);
-            return Diagnostic::error(code::WIRE_RULE, message)
-                .at(rule.span, "not for bytes")
-                .with_help("bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED")
-                .refuse(self.cx);
+            let help = "bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED";
+            return self.cx.refuse(code::WIRE_RULE, message, rule.span, "not for bytes", help);
         }
         let most = match self.header.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
