@@ -32,12 +32,14 @@ pub(super) struct BindingContext<'a> {
     item: Option<ListElement>,
 }
 
+/// For each message: the method, and the type of the list's elements.
+type Lists = Vec<(usize, FieldKind)>;
+
 /// The element of a list expression.
 struct ListElement {
     /// Its name in the condition.
     name: String,
-    /// For each message: the method, and the type of the list's elements.
-    lists: Vec<(usize, FieldKind)>,
+    lists: Lists,
     /// The fields that are read.
     members: Vec<(Vec<String>, Type, bool)>,
 }
@@ -304,7 +306,7 @@ impl BindingContext<'_> {
     }
 
     /// The list at a path of the message, and its elements: the method, and the type.
-    fn list_at(&self, cx: &mut Cx<'_>, path: &Path) -> Option<(Vec<String>, Vec<(usize, FieldKind)>)> {
+    fn list_at(&self, cx: &mut Cx<'_>, path: &Path) -> Option<(Vec<String>, Lists)> {
         let names = self.names_of(cx, path)?;
         let lists = self.each_message(cx, path.span, |cx, method, message| {
             let field = self.field_at(cx, (method, message), &names, path.span)?;

@@ -172,10 +172,8 @@ pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Fie
         if types::without_length(ty) != ty {
             let bare = types::without_length(ty);
             let message = format!("a message column takes no length: `{}` is {bare}", field.name.name);
-            let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
-                .at(field.ty.span, "the sender decides how long it is")
-                .with_help(format!("write `{} {bare}`", field.name.name));
-            cx.report(diagnostic);
+            let help = format!("write `{} {bare}`", field.name.name);
+            cx.fault(code::LENGTH_NEEDED, message, field.ty.span, "the sender decides how long it is", help);
             ty = bare;
         }
         element.columns.push(Column {
@@ -310,11 +308,9 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     let name = column.name.name.clone();
     let ty = cx.stored_type(&column.ty, column.span, &name);
     if column.ty.nullable {
-        let diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` cannot be NULL"))
-                .at(column.ty.span, "cannot be NULL")
-                .with_help("remove the `?`; the initial value is 0, FALSE or '' unless `= ...` sets one");
-        cx.report(diagnostic);
+        let message = format!("CALL column `{name}` cannot be NULL");
+        let help = "remove the `?`; the initial value is 0, FALSE or '' unless `= ...` sets one";
+        cx.fault(code::TYPE_MISMATCH, message, column.ty.span, "cannot be NULL", help);
     }
     let start = column.default.as_ref().filter(|_| !cx.is_broken(column.span)).and_then(|default| {
         let mut scope = Scope::new(cx, element, &[], View::Start, n_rand);

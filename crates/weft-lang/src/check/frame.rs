@@ -482,10 +482,9 @@ pub(super) fn present(
         return None;
     }
     let [ast::Expr { kind: ast::ExprKind::Path(path), .. }] = args else {
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`present` takes a layer or a field")
-            .at(span, "argument missing")
-            .with_help("write `present(tcp)`, or `present(inner.ip)`");
-        scope.cx.report(diagnostic);
+        let message = "`present` takes a layer or a field";
+        let help = "write `present(tcp)`, or `present(inner.ip)`";
+        scope.cx.fault(code::BAD_ARGUMENTS, message, span, "argument missing", help);
         return Some(None);
     };
     match scope.cx.layer_of(&path.segments).map(|(of, _, rest)| (of, rest.len())) {
@@ -529,19 +528,16 @@ pub(super) fn session_key(
             return Some(None);
         }
         _ => {
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`session_key` takes a layer")
-                .at(span, "argument missing")
-                .with_help("write `session_key(rtp)`, or `session_key(inner.ip)`");
-            scope.cx.report(diagnostic);
+            let message = "`session_key` takes a layer";
+            let help = "write `session_key(rtp)`, or `session_key(inner.ip)`";
+            scope.cx.fault(code::BAD_ARGUMENTS, message, span, "argument missing", help);
             return Some(None);
         }
     };
     let Some(fields) = scope.cx.formats.session_key(&layer) else {
         let message = format!("`{}` has no session key", path.to_dotted());
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-            .at(path.span, "its definition has no SESSION KEY")
-            .with_help("add `SESSION KEY (field, ...)` to the protocol, or write `hash(field, ...)`");
-        scope.cx.report(diagnostic);
+        let help = "add `SESSION KEY (field, ...)` to the protocol, or write `hash(field, ...)`";
+        scope.cx.fault(code::BAD_ARGUMENTS, message, path.span, "its definition has no SESSION KEY", help);
         return Some(None);
     };
     Some(hash_of(scope, &path.to_dotted(), fields, span))
@@ -664,10 +660,9 @@ pub(super) fn warn_of_number(scope: &mut Scope<'_, '_>, op: CompareOp, (field, o
         return;
     }
     let name = path.to_dotted();
-    let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("`{name}` never has this value"))
-        .at(other.span, format!("its range is 0 to {most}"))
-        .with_help("compare it with a value in its range, or remove the condition");
-    scope.cx.report(diagnostic);
+    let message = format!("`{name}` never has this value");
+    let help = "compare it with a value in its range, or remove the condition";
+    scope.cx.warn(code::NEVER_TRUE, message, other.span, format!("its range is 0 to {most}"), help);
 }
 
 /// Warns of a comparison of a frame's port with an unknown port name.

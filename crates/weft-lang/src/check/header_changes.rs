@@ -321,10 +321,8 @@ impl StaleReadCheck<'_, '_> {
     /// Reports a header change in a SCAN.
     fn change_in_scan(&mut self, at: Span) {
         let message = "a SCAN cannot change the headers of a frame";
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(at, "may run several times")
-            .with_help("save the result of the SCAN in a VAR, and change the headers after it");
-        self.cx.report(diagnostic);
+        let help = "save the result of the SCAN in a VAR, and change the headers after it";
+        self.cx.fault(code::ACTION_NOT_HERE, message, at, "may run several times", help);
     }
 
     /// Reports reads and writes of frame fields by a statement after a header change.

@@ -148,7 +148,19 @@ impl Diagnostic {
 }
 
 impl Cx<'_> {
-    /// Reports an error with a label and a help. Returns None, as the result of a check that found an error.
+    /// Reports an error with a label and a help.
+    fn fault(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        span: Span,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.report(Diagnostic::error(code, message).at(span, label).with_help(help));
+    }
+
+    /// Reports an error like [`Self::fault`]. Returns None, as the result of a check that found an error.
     fn refuse<T>(
         &mut self,
         code: Code,
@@ -157,7 +169,20 @@ impl Cx<'_> {
         label: impl Into<String>,
         help: impl Into<String>,
     ) -> Option<T> {
-        Diagnostic::error(code, message).at(span, label).with_help(help).refuse(self)
+        self.fault(code, message, span, label, help);
+        None
+    }
+
+    /// Reports a warning with a label and a help.
+    fn warn(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        span: Span,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.report(Diagnostic::warning(code, message).at(span, label).with_help(help));
     }
 
     /// Adds a diagnostic, unless it is a consequence of a known one or the limit is reached.

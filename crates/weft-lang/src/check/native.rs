@@ -384,10 +384,7 @@ pub(super) fn native_call(
     let info = name.name.to_ascii_lowercase().parse::<Native>().ok()?.info();
     if info.needs_key {
         let message = format!("`{}` needs a key, so it must be declared first", info.name);
-        let diagnostic = Diagnostic::error(code::KEY_NOT_NAMED, message)
-            .at(name.span, "which key?")
-            .with_help(declare_help(info));
-        scope.cx.report(diagnostic);
+        scope.cx.fault(code::KEY_NOT_NAMED, message, name.span, "which key?", declare_help(info));
         return Some(None);
     }
     Some(own_call(scope, info, args, span))
@@ -617,10 +614,8 @@ fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
 /// Reports a function parameter that is used as a value.
 pub(super) fn not_a_value(cx: &mut Cx<'_>, param: &hir::Param, name: &Ident) {
     let message = format!("`{}` is a function", param.name);
-    let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-        .at(name.span, "expected a value")
-        .with_help(format!("call it: `{}(...)`", param.name));
-    cx.report(diagnostic);
+    let help = format!("call it: `{}(...)`", param.name);
+    cx.fault(code::NOT_A_FUNCTION, message, name.span, "expected a value", help);
 }
 
 #[cfg(test)]

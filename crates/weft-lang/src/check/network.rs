@@ -101,10 +101,8 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     if let Some(setting) = settings.iter().find(|setting| setting.name == "speed")
         && ![&b"recorded"[..], b"full"].iter().any(|speed| setting.value == Value::Bytes(speed.to_vec()))
     {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "unknown speed of a capture")
-            .at(setting.span, "unknown")
-            .with_help("write `speed = 'recorded'` or `speed = 'full'`");
-        cx.report(diagnostic);
+        let help = "write `speed = 'recorded'` or `speed = 'full'`";
+        cx.fault(code::UNKNOWN_OPTION, "unknown speed of a capture", setting.span, "unknown", help);
     }
     if *kind == PortKind::Veth {
         check_peer(cx, ast, &settings, example);
@@ -112,11 +110,9 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let writes =
         settings.iter().find(|setting| setting.name == "write" && setting.value == Value::Bool(true));
     if let (Some(_), Some(speed)) = (writes, settings.iter().find(|setting| setting.name == "speed")) {
-        let diagnostic =
-            Diagnostic::error(code::OPTION_CONFLICT, "`speed` does not apply to a capture that is written")
-                .at(speed.span, "applies to reading only")
-                .with_help("remove `speed`, or `write`");
-        cx.report(diagnostic);
+        let message = "`speed` does not apply to a capture that is written";
+        let help = "remove `speed`, or `write`";
+        cx.fault(code::OPTION_CONFLICT, message, speed.span, "applies to reading only", help);
     }
     port(*kind, settings)
 }
@@ -224,10 +220,8 @@ fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Optio
         _ => None,
     };
     if weight.is_none() {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight must be a whole number")
-            .at(ast.span, "share of the flows")
-            .with_help(format!("write a weight from 1 to {GROUP_WEIGHTS_MAX}"));
-        cx.report(diagnostic);
+        let help = format!("write a weight from 1 to {GROUP_WEIGHTS_MAX}");
+        cx.fault(code::BAD_LITERAL, "a weight must be a whole number", ast.span, "share of the flows", help);
     }
     weight
 }
@@ -289,8 +283,7 @@ fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str)
     let Some((span, message, label)) = fault else { return };
     let written = format!("{} {example}", ast.kind.name.to_ascii_lowercase());
     let help = format!("write `ON {}`", written.trim_end());
-    let diagnostic = Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help);
-    cx.report(diagnostic);
+    cx.fault(code::BAD_ADDRESS, message, span, label, help);
 }
 
 /// Checks the peer of a veth port: it needs a name, different from this end's in the same namespace, and may have an
@@ -356,10 +349,8 @@ pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {
                 }
                 _ => format!("unknown protocol `{}`", ast.protocol.name),
             };
-            let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-                .at(ast.protocol.span, "ignored")
-                .with_help("write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`");
-            cx.report(diagnostic);
+            let help = "write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`";
+            cx.fault(code::LAYER_NOT_IN_VERSION, message, ast.protocol.span, "ignored", help);
             Some(Address::Tcp(text.clone()))
         }
     };
@@ -465,10 +456,9 @@ pub fn address(text: &str) -> Option<Address> {
 
 /// Reports an invalid address, and returns a replacement so that checking continues.
 fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
-    let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
-        .at(text.span, "invalid address")
-        .with_help("write 'host:port', '[::1]:port' or 'unix:/path'");
-    cx.report(diagnostic);
+    let message = format!("`{}` is not an address", text.value);
+    let help = "write 'host:port', '[::1]:port' or 'unix:/path'";
+    cx.fault(code::BAD_ADDRESS, message, text.span, "invalid address", help);
     Address::Tcp(text.value.clone())
 }
 

@@ -436,7 +436,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         if value.is_none() {
             let help = "use literals and parameters";
             let message = "this must be a constant";
-            self.cx.refuse::<()>(code::NOT_CONSTANT, message, ast.span, "not a constant", help);
+            self.cx.fault(code::NOT_CONSTANT, message, ast.span, "not a constant", help);
         }
         value
     }

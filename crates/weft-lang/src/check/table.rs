@@ -256,11 +256,9 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
         (None, [one]) => vec![&one.name],
         (None, _) => {
             let first = decl.columns.first().map_or("key", |column| column.name.name.as_str());
-            let diagnostic =
-                Diagnostic::error(code::BAD_KEY, format!("`{}` has no primary key", decl.name.name))
-                    .at(decl.name.span, "primary key missing")
-                    .with_help(format!("mark the key column: `{first} ... PRIMARY KEY`"));
-            cx.report(diagnostic);
+            let message = format!("`{}` has no primary key", decl.name.name);
+            let help = format!("mark the key column: `{first} ... PRIMARY KEY`");
+            cx.fault(code::BAD_KEY, message, decl.name.span, "primary key missing", help);
             cx.broken.insert(decl.span);
             Vec::new()
         }
@@ -369,10 +367,8 @@ fn options(
             }
             TableOptionKind::Ttl { interval, since } => {
                 if matches!(interval.kind, ast::ExprKind::Null) {
-                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age cannot be NULL")
-                        .at(interval.span, "NULL")
-                        .with_help("remove `TTL` if rows should not expire");
-                    cx.report(diagnostic);
+                    let help = "remove `TTL` if rows should not expire";
+                    cx.fault(code::MAY_BE_NULL, "an age cannot be NULL", interval.span, "NULL", help);
                     cx.broken.insert(decl.span);
                     continue;
                 }
@@ -397,11 +393,9 @@ fn options(
         }
     }
     if seen[0].is_none() {
-        let diagnostic =
-            Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no row limit", decl.name.name))
-                .at(decl.name.span, "row limit missing")
-                .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is allocated before the program runs");
-        cx.report(diagnostic);
+        let message = format!("`{}` has no row limit", decl.name.name);
+        let help = "add `MAX 100000 ROWS EVICT OLDEST`: memory is allocated before the program runs";
+        cx.fault(code::NO_ROWS_MAX, message, decl.name.span, "row limit missing", help);
         cx.broken.insert(decl.span);
     }
     check_conflicts(cx, table, &seen, ttl_span);

@@ -319,10 +319,8 @@ fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold_at(expr, &nulls, Time(0)) else {
         return true;
     };
-    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this cannot be evaluated here")
-        .at(span, "available in handlers only")
-        .with_help("compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT");
-    cx.report(diagnostic);
+    let help = "compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT";
+    cx.fault(code::NOT_CONSTANT, "this cannot be evaluated here", span, "available in handlers only", help);
     false
 }
 

@@ -79,10 +79,8 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
 fn check_name(cx: &mut Cx<'_>, name: &Ident) {
     if RESERVED_NAMES.contains(&name.name.to_ascii_lowercase().as_str()) {
         let message = format!("a protocol cannot be named `{}`", name.name);
-        let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
-            .at(name.span, "reserved name")
-            .with_help(format!("name it `{}_`", name.name));
-        cx.report(diagnostic);
+        let help = format!("name it `{}_`", name.name);
+        cx.fault(code::RESERVED_WORD, message, name.span, "reserved name", help);
     }
 }
 
@@ -100,11 +98,9 @@ fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Protoco
         if is_used || FIRST_PROTOCOLS.contains(&name.name.as_str()) {
             continue;
         }
-        let diagnostic =
-            Diagnostic::warning(code::WIRE_UNREACHABLE, format!("no frame contains `{}`", name.name))
-                .at(name.span, "not carried by any protocol")
-                .with_help("bind it to a protocol: `BIND udp WHERE dst_port = 4789`");
-        cx.report(diagnostic);
+        let message = format!("no frame contains `{}`", name.name);
+        let help = "bind it to a protocol: `BIND udp WHERE dst_port = 4789`";
+        cx.warn(code::WIRE_UNREACHABLE, message, name.span, "not carried by any protocol", help);
     }
 }
 
@@ -822,6 +818,5 @@ fn common(a: Type, b: Type) -> Option<Type> {
 /// Reports a union column that the members do not share.
 fn union_misfit(cx: &mut Cx<'_>, ast: &ast::UnionColumn, span: Span, label: &str, help: &str) {
     let message = format!("the members have no common column `{}`", ast.name.name);
-    let diagnostic = Diagnostic::error(code::UNION_COLUMN, message).at(span, label).with_help(help);
-    cx.report(diagnostic);
+    cx.fault(code::UNION_COLUMN, message, span, label, help);
 }

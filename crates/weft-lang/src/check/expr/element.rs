@@ -7,11 +7,10 @@ use weft_core::{Status, Type, Value};
 use super::{Call, Environment, Node, Side, article, bad_arguments, in_pairs, mirrored};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
-use crate::check::scope::{Scope, View, leaf};
+use crate::check::scope::{Scope, View, leaf, with_nearest};
 use crate::check::{binding, frame, header, native, query};
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
-use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
@@ -256,34 +255,34 @@ impl Environment for Scope<'_, '_> {
         let declared: Vec<String> = self.cx.functions.iter().map(|function| function.name.clone()).collect();
         let mut names: Vec<&str> = functions::of_elements().map(Signature::name).collect();
         names.extend(NATIVES.iter().map(|info| info.name).chain(declared.iter().map(String::as_str)));
-        let diagnostic = if functions::AGGREGATES.contains(&lower.as_str()) {
-            let help = match self.view {
-                View::Row => format!(
-                    "`{lower}` is an aggregate and must be a whole item of a SELECT: `SELECT {lower}(c) FROM t`"
-                ),
-                _ => {
-                    format!("`{lower}` is an aggregate over rows: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`")
+        let diagnostic = match lower.as_str() {
+            "estimate" => {
+                diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
+            }
+            aggregate if functions::AGGREGATES.contains(&aggregate) => {
+                let select = format!("SELECT {aggregate}(c) FROM");
+                let diagnostic = diagnostic.with_help(match self.view {
+                    View::Row => {
+                        format!(
+                            "`{lower}` is an aggregate and must be a whole item of a SELECT: `{select} t`"
+                        )
+                    }
+                    _ => format!("`{lower}` is an aggregate over rows: `({select} SCAN t MAX 1000)`"),
+                });
+                match aggregate {
+                    "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),
+                    "max" => diagnostic.with_help("the greater of two values is `greatest(a, b)`"),
+                    _ => diagnostic,
                 }
-            };
-            let diagnostic = diagnostic.with_help(help);
-            match lower.as_str() {
-                "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),
-                "max" => diagnostic.with_help("the greater of two values is `greatest(a, b)`"),
-                _ => diagnostic,
             }
-        } else if lower == "estimate" {
-            diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
-        } else {
-            match nearest(&lower, names) {
-                Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
-                None => diagnostic,
-            }
+            _ => with_nearest(diagnostic, name, names),
         };
         diagnostic.refuse(self.cx)
     }
 
     fn in_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
-        let is_network = |item: &ast::Expr| matches!(&item.kind, Ast::Str(text) if types::read_text(text, Type::Cidr).is_ok());
+        let is_network = |text: &str| types::read_text(text, Type::Cidr).is_ok();
+        let is_network = |item: &ast::Expr| matches!(&item.kind, Ast::Str(text) if is_network(text));
         let may_be = !list.is_empty() && list.iter().all(is_network);
         if !may_be || self.expr(operand, None)?.ty != Type::IpAddr {
             return None;

@@ -33,7 +33,7 @@ impl Checker<'_, '_> {
             if moment == Moment::Activate && !partitioned {
                 let help = "write `PARTITION BY flow();`, or use ON ENQUEUE";
                 let message = "a queue with a single partition has no activation";
-                self.cx.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
+                self.cx.fault(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
             }
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
@@ -49,7 +49,7 @@ impl Checker<'_, '_> {
         if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
             let message = format!("more than {TIMERS_MAX} ON EVERY handlers");
             let help = "merge them: one ON EVERY can count its runs, and do some work only every n-th run";
-            self.cx.refuse::<()>(code::OVER_LIMIT, &message, handler.span, "one too many", help);
+            self.cx.fault(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
     }
@@ -140,7 +140,7 @@ impl Checker<'_, '_> {
                 let help = "remove it, or move it before the verdict";
                 let message = "this statement is unreachable";
                 let label = "every path has already ended";
-                self.cx.refuse::<()>(code::UNREACHABLE, message, stmt.span, label, help);
+                self.cx.fault(code::UNREACHABLE, message, stmt.span, label, help);
                 break;
             }
             let line = self.cx.line(stmt.span);

@@ -28,14 +28,14 @@ impl Checker<'_, '_> {
                     let help = "declare it in one of the nested queues";
                     let message = "a queue made of others can only have a limit";
                     let label = "not allowed here";
-                    self.cx.refuse::<()>(code::QUEUE_SHAPE, message, decl_span(other), label, help);
+                    self.cx.fault(code::QUEUE_SHAPE, message, decl_span(other), label, help);
                 }
             }
         }
         if let Some(handler) = item.handlers.first() {
             let help = "write the handler in one of the nested queues";
             let message = "a queue made of others has no handlers";
-            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, handler.event_span, "not allowed here", help);
+            self.cx.fault(code::QUEUE_SHAPE, message, handler.event_span, "not allowed here", help);
         }
         limit
     }
@@ -67,7 +67,7 @@ impl Checker<'_, '_> {
                     if self.is_partitioned {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
                         let message = "packets can only be ordered if there is one partition";
-                        self.cx.refuse::<()>(code::QUEUE_SHAPE, message, *span, "partition unknown", help);
+                        self.cx.fault(code::QUEUE_SHAPE, message, *span, "partition unknown", help);
                     }
                 }
                 QueueDecl::Limit(_) => {}
@@ -84,17 +84,17 @@ impl Checker<'_, '_> {
         if !has_limit {
             let help = "write `LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;`";
             let message = format!("queue `{}` has no limit", item.name.name);
-            self.cx.refuse::<()>(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
+            self.cx.fault(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
         }
         if let (Some(span), None) = (ordered, &partitions) {
             let help = "write `PARTITION BY flow();`";
             let message = "this queue orders partitions but has only one";
-            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, span, "nothing to order", help);
+            self.cx.fault(code::QUEUE_SHAPE, message, span, "nothing to order", help);
         }
         if !partition_vars.is_empty() && partitions.is_none() {
             let help = "remove `PARTITION`, or write `PARTITION BY flow();`";
             let message = "this queue has partition variables but only one partition";
-            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, item.name.span, "not partitioned", help);
+            self.cx.fault(code::QUEUE_SHAPE, message, item.name.span, "not partitioned", help);
         }
         let handlers = self.handlers(item, partitions.is_some());
         let level = QueueLevel {
@@ -122,7 +122,7 @@ impl Checker<'_, '_> {
     fn report_repeated(&mut self, again: bool, clause: &str, span: Span) {
         if again {
             let message = format!("`{clause}` is written twice");
-            self.cx.refuse::<()>(code::REPEATED_CLAUSE, &message, span, "again here", "keep one of them");
+            self.cx.fault(code::REPEATED_CLAUSE, &message, span, "again here", "keep one of them");
         }
     }
 
@@ -271,7 +271,7 @@ impl Checker<'_, '_> {
         if clause.of_partition && has_parts == Some(false) {
             let help = "write `DROP HEAD` or `DROP TAIL`";
             let message = "this queue has a single partition";
-            self.cx.refuse::<()>(code::QUEUE_SHAPE, message, clause.span, "partition unknown", help);
+            self.cx.fault(code::QUEUE_SHAPE, message, clause.span, "partition unknown", help);
         }
         let batch = match &clause.batch {
             None => 1,

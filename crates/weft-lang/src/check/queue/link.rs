@@ -42,20 +42,17 @@ impl Queues<'_> {
             return with_nearest(diagnostic, on, names).refuse_missing(cx);
         };
         if ports[port].kind == PortKind::Pcap && !ingress {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture file needs no queue")
-                .at(on.span, "a file")
-                .with_help("put the link on a device port, or simulate it with `weft sim`");
-            cx.report(diagnostic);
+            let help = "put the link on a device port, or simulate it with `weft sim`";
+            cx.fault(code::QUEUE_USE, "a capture file needs no queue", on.span, "a file", help);
         }
         let rate = match &item.rate {
             None => None,
             Some(AstExpr { kind: AstKind::Str(text), span }) => {
                 let rate = expr::rate(text);
                 if rate.is_none() {
-                    let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a rate"))
-                        .at(*span, "bits per second")
-                        .with_help("write '15 Mbit/s': bit/s, kbit/s, Mbit/s or Gbit/s");
-                    cx.report(diagnostic);
+                    let message = format!("`{text}` is not a rate");
+                    let help = "write '15 Mbit/s': bit/s, kbit/s, Mbit/s or Gbit/s";
+                    cx.fault(code::BAD_LITERAL, message, *span, "bits per second", help);
                 }
                 rate
             }
@@ -101,16 +98,12 @@ impl Queues<'_> {
         }
         if item.on_failure.is_some() {
             let message = format!("a {what} has no device that can fail");
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
-                .at(item.span, "ON FAILURE applies to ports")
-                .with_help("unreachable endpoints are ejected; use RETRY to try another one");
-            cx.report(diagnostic);
+            let help = "unreachable endpoints are ejected; use RETRY to try another one";
+            cx.fault(code::QUEUE_USE, message, item.span, "ON FAILURE applies to ports", help);
         }
         if concurrency.is_none() && item.rate.is_none() {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "no call ever waits in this link")
-                .at(on.span, "no limit given")
-                .with_help("write `CONCURRENCY 64` to limit calls in flight, or RATE '1000 calls/s'");
-            cx.report(diagnostic);
+            let help = "write `CONCURRENCY 64` to limit calls in flight, or RATE '1000 calls/s'";
+            cx.fault(code::QUEUE_USE, "no call ever waits in this link", on.span, "no limit given", help);
         }
         let concurrency = concurrency.as_ref().and_then(|expr| concurrency_of(cx, expr));
         let step_ns = item.rate.as_ref().and_then(|expr| step_of(cx, expr));

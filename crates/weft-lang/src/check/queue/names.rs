@@ -70,10 +70,9 @@ impl Checker<'_, '_> {
 
     /// Keys and ranks are computed when a packet arrives.
     fn is_zero(&mut self, span: Span) {
-        let diagnostic = Diagnostic::warning(code::QUEUE_NO_WAIT, "this is 0 for every packet")
-            .at(span, "evaluated when the packet arrives")
-            .with_help("without an order of packets, the longest-waiting packet leaves first");
-        self.cx.report(diagnostic);
+        let message = "this is 0 for every packet";
+        let help = "without an order of packets, the longest-waiting packet leaves first";
+        self.cx.warn(code::QUEUE_NO_WAIT, message, span, "evaluated when the packet arrives", help);
     }
 
     /// Resolves a name. Returns its meaning, its type, and whether it can be set.

@@ -509,11 +509,9 @@ impl ExprReader<'_, '_, '_> {
             match item.expr {
                 Expr::Int(n) => values.push(n),
                 _ => {
-                    let diagnostic =
-                        Diagnostic::error(code::NOT_CONSTANT, "the values of IN must be numbers")
-                            .at(item.span, "not a number")
-                            .with_help("compare with `=`, and join the conditions with OR");
-                    self.cx.report(diagnostic);
+                    let message = "the values of IN must be numbers";
+                    let help = "compare with `=`, and join the conditions with OR";
+                    self.cx.fault(code::NOT_CONSTANT, message, item.span, "not a number", help);
                 }
             }
         }

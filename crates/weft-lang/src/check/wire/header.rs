@@ -203,10 +203,8 @@ impl<'a> Builder<'_, '_, 'a> {
     /// Reports more fields than the limit.
     fn too_many_fields(&mut self, span: Span) {
         let message = format!("a protocol has at most {FIELDS_MAX} fields");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-            .at(span, "one too many")
-            .with_help("merge fields that are not read: `rest_of_it bytes(n)`");
-        self.cx.report(diagnostic);
+        let help = "merge fields that are not read: `rest_of_it bytes(n)`";
+        self.cx.fault(code::OVER_LIMIT, message, span, "one too many", help);
         self.header.is_gappy = true;
     }
 
@@ -359,10 +357,8 @@ impl<'a> Builder<'_, '_, 'a> {
         self.report_duplicate_name(name);
         if WORDS.contains(&name.name.as_str()) {
             let message = format!("`{}` is reserved in a wire format and cannot name a field", name.name);
-            let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
-                .at(name.span, "taken")
-                .with_help(format!("name it `{}_`", name.name));
-            self.cx.report(diagnostic);
+            let help = format!("name it `{}_`", name.name);
+            self.cx.fault(code::RESERVED_WORD, message, name.span, "taken", help);
         }
         let (width, size) = match &field.width {
             WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), ByteRange::default()),
@@ -435,9 +431,7 @@ impl<'a> Builder<'_, '_, 'a> {
             None
         };
         if let Some((message, help)) = fault {
-            let diagnostic =
-                Diagnostic::error(code::WIRE_WIDTH, message).at(field.span, "cannot be").with_help(help);
-            self.cx.report(diagnostic);
+            self.cx.fault(code::WIRE_WIDTH, message, field.span, "cannot be", help);
             open.is_broken = true;
             return None;
         }
@@ -659,10 +653,8 @@ impl<'a> Builder<'_, '_, 'a> {
     /// Reports a number that does not fit its field.
     fn too_large(&mut self, field: &WireField, n: u64, span: Span) {
         let message = format!("{n} does not fit `{}`", field.name.name);
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(span, "too large")
-            .with_help("give the field more bits, or a smaller value");
-        self.cx.report(diagnostic);
+        let help = "give the field more bits, or a smaller value";
+        self.cx.fault(code::BAD_LITERAL, message, span, "too large", help);
     }
 
     /// Checks `LENGTH` and `WHEN` of the PAYLOAD.
