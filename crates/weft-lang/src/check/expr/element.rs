@@ -7,7 +7,7 @@ use weft_core::{Status, Type, Value};
 use super::{Call, Environment, Node, Side, article, bad_arguments, in_pairs, mirrored};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
-use crate::check::scope::{Scope, View, leaf, with_nearest};
+use crate::check::scope::{Scope, View, leaf, not_in_status_condition, with_nearest};
 use crate::check::{binding, frame, header, native, query};
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
@@ -541,7 +541,12 @@ pub(in crate::check) fn header_name(scope: &mut Scope<'_, '_>, key: &ast::Expr) 
 /// Checks `header['name']` or `trailer['name']`, where the handler may read it.
 fn header(scope: &mut Scope<'_, '_>, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
     if scope.view == View::StatusCondition {
-        return scope.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
+        return not_in_status_condition(
+            scope.cx,
+            scope.element,
+            if is_trailer { "a trailer" } else { "a header" },
+            span,
+        );
     }
     if scope.is_packet() {
         let message = format!("headers are not available in {}", scope.words());
