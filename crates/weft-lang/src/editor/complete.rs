@@ -15,10 +15,9 @@ use super::words::USER_METADATA_DOCS;
 use super::{Program, fields, hover, queues, tokens_of, words};
 use crate::ast::Kind;
 use crate::check::frame::META;
-use crate::check::functions::{AGGREGATES, FUNCTIONS};
+use crate::check::functions::{AGGREGATES, of_elements, of_queues};
 use crate::check::mark;
 use crate::check::network;
-use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
 use crate::parser::expected_after;
@@ -306,8 +305,8 @@ impl Completer<'_> {
             let label = if owner.is_empty() { name.to_owned() } else { format!("{owner}.{name}") };
             self.add(&label, CandidateKind::Value, ty, doc);
         }
-        for (name, form) in QUEUE_FUNCTIONS {
-            self.add(name, CandidateKind::Function, form, "");
+        for function in of_queues() {
+            self.add(function.name(), CandidateKind::Function, function.text, function.doc);
         }
         self.top(|kind| kind == K::Item(Kind::Protocol));
     }
@@ -372,8 +371,8 @@ impl Completer<'_> {
             self.members(element, |kind| kind == K::Param);
         }
         self.top(|kind| kind == K::Item(Kind::Function));
-        for function in FUNCTIONS {
-            self.add(function.name, CandidateKind::Function, function.text, function.doc);
+        for function in of_elements() {
+            self.add(function.name(), CandidateKind::Function, function.text, function.doc);
         }
         for aggregate in AGGREGATES {
             self.add(aggregate, CandidateKind::Function, "over the rows of a SCAN", "");

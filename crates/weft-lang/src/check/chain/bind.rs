@@ -8,8 +8,8 @@ use weft_core::schema::{FieldKind, Presence};
 use super::edge::{Edge, in_all_messages, is_value_of_wrapper, no_such_field};
 use crate::ast::{self, Ident, Stage, StageArg};
 use crate::check::element::Checked;
-use crate::check::scope::{METAS, Scope, View, is_nullable_in_response, with_nearest};
-use crate::check::{Cx, binding as expression, empty_element, frame, header, walk};
+use crate::check::scope::{METAS, View, is_nullable_in_response, with_nearest};
+use crate::check::{Cx, binding as expression, frame, header, walk};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Binding, Column, ColumnLocation, Direction, Expr, ExprKind, HandlerKind, Method};
 use crate::source::Span;
@@ -266,8 +266,7 @@ fn frame_binding(
         return bound(cx, column, path.span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {
-        let (element, mut n_rand) = (empty_element(), 0);
-        Scope::new(cx, &element, &[], View::Constant, &mut n_rand).unknown_layer(path);
+        frame::unknown_layer(cx, path);
         return None;
     };
     let found = found?;

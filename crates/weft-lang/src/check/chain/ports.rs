@@ -2,6 +2,7 @@
 
 use crate::ast::{self, Ident};
 use crate::check::Cx;
+use crate::check::expr::Environment;
 use crate::check::network::{find, writes_capture};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{

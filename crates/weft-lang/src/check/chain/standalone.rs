@@ -21,7 +21,7 @@ pub(in crate::check) fn standalone_frame_element(
     let kind = HandlerKind::Request;
     let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
     let made = make(&mut scope);
-    let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
+    let (locals, rows, new) = scope.into_parts();
     let body = vec![Stmt { kind: made?, span }];
     if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, ColumnLocation::Meta(_))) {
         let message = format!("`{}` is set by elements, and no element has run yet", column.name);
