@@ -19,7 +19,7 @@ use crate::hir::{ArithOp, CompareOp};
 use crate::source::Span;
 use weft_core::Type;
 
-pub(super) use call::{bad_arguments, call, n_given, wrong_arguments};
+pub(super) use call::{bad_arguments, call, n_given};
 pub(super) use element::{and, compound, constant, constant_integer, function, hash_or_zero, header_name};
 
 /// A function call.

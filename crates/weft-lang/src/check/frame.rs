@@ -699,10 +699,8 @@ pub(super) fn check_fits(scope: &mut Scope<'_, '_>, path: &Path, value: &Expr) -
         return Some(());
     }
     let message = format!("{} is too large for `{}`", n as u64, path.to_dotted());
-    Diagnostic::error(code::BAD_LITERAL, message)
-        .at(value.span, format!("the maximum is {most}"))
-        .with_help("the header field is that wide")
-        .refuse(scope.cx)
+    let help = "the header field is that wide";
+    scope.cx.refuse(code::BAD_LITERAL, message, value.span, format!("the maximum is {most}"), help)
 }
 
 /// Checks the layer of an element. The error is the layer used for checking the rest of the element if this version

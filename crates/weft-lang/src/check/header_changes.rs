@@ -28,10 +28,8 @@ pub(super) fn push(scope: &mut Scope<'_, '_>, headers: &[ast::Pushed], span: Spa
     stmt::check_action(scope, &[HandlerKind::Request], "PUSH", span)?;
     if headers.len() > HEADERS_MAX {
         let message = format!("{} headers in one PUSH", headers.len());
-        return Diagnostic::error(code::OVER_LIMIT, message)
-            .at(span, format!("the limit is {HEADERS_MAX}"))
-            .with_help("push the others with another PUSH")
-            .refuse(scope.cx);
+        let help = "push the others with another PUSH";
+        return scope.cx.refuse(code::OVER_LIMIT, message, span, format!("the limit is {HEADERS_MAX}"), help);
     }
     let pushed = all(headers.iter().map(|header| pushed(scope, header)))?;
     for (at, pair) in pushed.windows(2).enumerate() {

@@ -69,10 +69,8 @@ fn order_of(scope: &mut Scope<'_, '_>, table: TableRef, row: RowId, first: &ast:
         return Some(at as u16);
     }
     let message = format!("rules are ordered by a number, but `{}` is {}", first.by.name, article(column.ty));
-    Diagnostic::error(code::TYPE_MISMATCH, message)
-        .at(first.by.span, format!("{}", column.ty))
-        .with_help("order them by an integer, a TIMESTAMP or an INTERVAL")
-        .refuse(scope.cx)
+    let help = "order them by an integer, a TIMESTAMP or an INTERVAL";
+    scope.cx.refuse(code::TYPE_MISMATCH, message, first.by.span, format!("{}", column.ty), help)
 }
 
 /// Reports a JOIN FIRST over a table that handlers write.

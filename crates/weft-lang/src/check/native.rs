@@ -3,7 +3,7 @@
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
 
-use super::expr::{Environment, article, n_given, wrong_arguments};
+use super::expr::{Environment, article, n_given};
 use super::functions;
 use super::network::settings;
 use super::scope::{Scope, View, with_nearest};
@@ -402,9 +402,9 @@ fn typed_call(
         return None;
     }
     if args.len() != ty.params.len() {
+        let message = format!("`{}` does not take these arguments", name.name);
         let help = format!("it is declared as `{} {}`", name.name, text_of(ty));
-        let label = n_given(args.len());
-        return wrong_arguments(code::BAD_ARGUMENTS, &name.name, (span, &label), help).refuse(scope.cx);
+        return scope.cx.refuse(code::BAD_ARGUMENTS, message, span, n_given(args.len()), help);
     }
     let args = all(args.iter().zip(&ty.params).map(|(arg, param)| scope.typed(arg, *param)));
     let is_pure = match function {
@@ -427,9 +427,9 @@ fn own_call(scope: &mut Scope<'_, '_>, info: &'static Info, args: &[ast::Expr], 
     let is_list = info.params.last() == Some(&Param::Constants);
     let fits = if is_list { args.len() >= info.params.len() } else { args.len() == info.params.len() };
     if !fits {
+        let message = format!("`{}` does not take these arguments", info.name);
         let help = format!("it is `{}`: {}", info.signature(), info.doc);
-        let label = n_given(args.len());
-        return wrong_arguments(code::BAD_ARGUMENTS, info.name, (span, &label), help).refuse(scope.cx);
+        return scope.cx.refuse(code::BAD_ARGUMENTS, message, span, n_given(args.len()), help);
     }
     let params = info.params.iter().copied().chain(std::iter::repeat(Param::Constants));
     let args = all(args.iter().zip(params).map(|(arg, param)| argument(scope, info, arg, param)))?;
@@ -487,10 +487,8 @@ fn argument(scope: &mut Scope<'_, '_>, info: &Info, ast: &ast::Expr, param: Para
 /// Reports an argument of the wrong type.
 fn wrong_argument_type<T>(scope: &mut Scope<'_, '_>, info: &Info, typed: &Expr, param: Param) -> Option<T> {
     let message = format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
-    Diagnostic::error(code::BAD_ARGUMENTS, message)
-        .at(typed.span, typed.ty.to_string())
-        .with_help(format!("it is `{}`: {}", info.signature(), info.doc))
-        .refuse(scope.cx)
+    let help = format!("it is `{}`: {}", info.signature(), info.doc);
+    scope.cx.refuse(code::BAD_ARGUMENTS, message, typed.span, typed.ty.to_string(), help)
 }
 
 /// Checks the constant size of a Maglev table.

@@ -5,8 +5,7 @@ use crate::ast;
 use crate::check::all;
 use crate::check::functions::{Class, FUNCTIONS, Shape, Signature};
 use crate::check::scope::with_nearest;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::source::Span;
+use crate::diagnostic::Diagnostic;
 use weft_core::Type;
 
 /// Checks a call of a function that the place has.
@@ -92,20 +91,12 @@ pub(in crate::check) fn bad_arguments<E: Environment, T>(
     call: Call<'_>,
     label: &str,
 ) -> Option<T> {
-    let help = format!("it is `{}`: {}", signature.text, signature.doc);
-    let diagnostic = wrong_arguments(E::CALL_CODES.0, signature.name(), (call.span, label), help);
+    let message = format!("`{}` does not take these arguments", signature.name());
+    let diagnostic = Diagnostic::error(E::CALL_CODES.0, message)
+        .at(call.span, label)
+        .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
     env.report(diagnostic);
     None
-}
-
-/// The diagnostic for wrong arguments of a function.
-pub(in crate::check) fn wrong_arguments(
-    code: Code,
-    name: &str,
-    (span, label): (Span, &str),
-    help: String,
-) -> Diagnostic {
-    Diagnostic::error(code, format!("`{name}` does not take these arguments")).at(span, label).with_help(help)
 }
 
 /// `2 arguments given`

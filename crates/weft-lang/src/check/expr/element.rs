@@ -410,10 +410,8 @@ fn like_pattern(scope: &mut Scope<'_, '_>, ast: &ast::Expr) -> Option<Expr> {
         return Some(pattern);
     }
     let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
-    Diagnostic::error(code::LENGTH_NEEDED, message)
-        .at(ast.span, format!("this is {}", pattern.ty))
-        .with_help("use a literal, a parameter, or a table column of at most that length")
-        .refuse(scope.cx)
+    let help = "use a literal, a parameter, or a table column of at most that length";
+    scope.cx.refuse(code::LENGTH_NEEDED, message, ast.span, format!("this is {}", pattern.ty), help)
 }
 
 /// Checks `CAST(e AS type)`.

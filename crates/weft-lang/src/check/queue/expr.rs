@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::range::Range;
-use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
+use crate::ast::{self, BinaryOp, ExprKind as Ast, Path};
 use crate::check::expr::{Call, Environment, Node, Side, article, in_pairs};
 use crate::check::functions::{Class, QueueFunction, Signature};
 use crate::diagnostic::{Code, Diagnostic, code};
@@ -177,10 +177,11 @@ impl Environment for Checker<'_, '_> {
     }
 
     /// Warns of a comparison of a codepoint with an impossible value.
-    fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, QueueExpr>; 2]) {
+    fn warn_of_comparison(&mut self, op: CompareOp, [(_, left), (_, right)]: [Side<'_, QueueExpr>; 2]) {
         // The value of a parameter is the user's choice, so the queue must compare it.
         let is_param = |side: &QueueExpr| matches!(side.kind, Kind::Literal(_));
-        if !(is_plain_number(left.0) || is_plain_number(right.0)) || is_param(left.1) && is_param(right.1) {
+        let is_number = |side: &QueueExpr| is_number_text(self.cx.sources.slice(side.span));
+        if !(is_number(left) || is_number(right)) || is_param(left) && is_param(right) {
             return;
         }
         let range = |side: &QueueExpr| match &side.kind {
@@ -188,7 +189,7 @@ impl Environment for Checker<'_, '_> {
             Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),
             _ => None,
         };
-        let (Some(a), Some(b)) = (range(left.1), range(right.1)) else { return };
+        let (Some(a), Some(b)) = (range(left), range(right)) else { return };
         let is_never = match op {
             CompareOp::Lt => a.low >= b.high,
             CompareOp::Le => a.low > b.high,
@@ -198,11 +199,11 @@ impl Environment for Checker<'_, '_> {
             CompareOp::Ne => false,
         };
         if is_never {
-            let (codepoint, number) = if a.is_one() { (right.1, b) } else { (left.1, a) };
+            let (codepoint, number) = if a.is_one() { (right, b) } else { (left, a) };
             let text = self.cx.sources.slice(codepoint.span);
             let label = format!("`{text}` is {} to {}", number.low, number.high);
             let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true");
-            self.cx.report(diagnostic.at(left.1.span.to(right.1.span), label));
+            self.cx.report(diagnostic.at(left.span.to(right.span), label));
         }
     }
 }
@@ -428,17 +429,9 @@ pub(super) fn codepoints(place: &Operand) -> Option<i64> {
     }
 }
 
-/// A literal number, with its sign.
-fn is_plain_number(ast: &ast::Expr) -> bool {
-    match &ast.kind {
-        Ast::Int(_) | Ast::Float(_) => true,
-        Ast::Unary { op: UnaryOp::Neg, operand } => is_plain_number(operand),
-        _ => false,
-    }
-}
-
 /// Whether a text is a literal number, with its sign.
 fn is_number_text(text: &str) -> bool {
     let text = text.trim_start_matches('-').trim_start();
-    text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && text.parse::<f64>().is_ok()
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part)
 }
