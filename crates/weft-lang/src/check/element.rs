@@ -3,13 +3,15 @@
 use weft_core::types::Repr;
 use weft_core::{Type, Value};
 
-use super::expr::article;
 use super::fold::fold;
-use super::scope::{ColumnVisibility, Scope, View, with_length};
+use super::scope::{ColumnVisibility, Scope};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects, frame, header_changes, native, stmt};
 use crate::ast::{self, Decl, Event};
+use crate::check::suggest::article;
+use crate::check::tree::with_length;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     CallCell, Column, ColumnLocation, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
@@ -613,7 +615,7 @@ fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
                 name.name
             ));
         let known = element.call.iter().map(|cell| cell.name.as_str());
-        cx.report(super::scope::with_nearest(diagnostic, &name, known));
+        cx.report(crate::check::suggest::with_nearest(diagnostic, &name, known));
     }
 }
 

@@ -20,7 +20,6 @@ use crate::source::Span;
 use weft_core::Type;
 
 pub(super) use call::{bad_arguments, call, n_given};
-pub(super) use element::{and, compound, constant, constant_integer, function, hash_or_zero, header_name};
 
 /// A function call.
 #[derive(Clone, Copy, Debug)]
@@ -430,16 +429,6 @@ fn is_decimal(ast: &Expr) -> bool {
         Ast::Unary { operand, .. } => is_decimal(operand),
         Ast::Binary { left, right, .. } => is_decimal(left) || is_decimal(right),
         _ => false,
-    }
-}
-
-/// Formats a type with its article, for messages.
-pub(super) fn article(ty: impl Display) -> String {
-    let text = ty.to_string();
-    match text.split(['(', ' ']).next() {
-        Some("TEXT" | "BYTES" | "a") => text,
-        _ if text.starts_with(['I', 'E', 'F']) => format!("an {text}"),
-        _ => format!("a {text}"),
     }
 }
 

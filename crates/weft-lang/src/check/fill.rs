@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{Type, Value, round_robin};
 
 use super::named_ports::port_columns;
-use super::scope::{Scope, View, values_for_columns, with_nearest};
+use super::scope::Scope;
 use super::table::{breaks, broken, column_of, written_order};
 use super::{Cx, all, empty_element};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
+use crate::check::suggest::{values_for_columns, with_nearest};
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Network, Table, TableRef};
 use crate::ports;

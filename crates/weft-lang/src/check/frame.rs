@@ -6,13 +6,17 @@ use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, 
 use weft_core::{Type, Value};
 
 use super::binding;
-use super::expr::{can_compare, constant_integer, function};
+use super::expr::can_compare;
 use super::named_ports::NoPort;
 use super::null_narrowing::NonNull;
-use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
+use super::scope::Scope;
 use super::wire::{FIRST_PROTOCOLS, Unions, read_only_rule};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
+use crate::check::suggest::with_nearest;
+use crate::check::tree::leaf;
+use crate::check::tree::{constant_integer, function};
+use crate::check::view::{View, is_nullable_in_response};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     AssignTarget, Column, ColumnLocation, CompareOp, Direction, Element, Expr, ExprKind, Function,
@@ -409,7 +413,7 @@ impl Scope<'_, '_> {
 
     /// The metadata with this name, if available here.
     pub(super) fn meta(&self, name: &str) -> Option<(Meta, Type, bool)> {
-        let all = if self.is_packet() { METAS } else { super::scope::METAS };
+        let all = if self.is_packet() { METAS } else { super::view::METAS };
         let (_, meta, ty, nullable) = all.iter().find(|(known, ..)| *known == name)?;
         let is_here = match self.is_packet() {
             true => self.is_frame_here(),

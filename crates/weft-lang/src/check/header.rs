@@ -1,6 +1,8 @@
 //! Checks the names of headers and trailers: valid names, and names that a program may set.
 
 use super::Cx;
+use super::scope::Scope;
+use crate::ast::{Expr, ExprKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
@@ -58,4 +60,12 @@ pub(super) fn instead_of_writing(name: &str) -> Option<&'static str> {
         name if OF_PROTOCOL.contains(&name) => Some("use a header of your own: `header['x-...']`"),
         _ => None,
     }
+}
+
+/// The lower-case name of a header or trailer key; reports an invalid one.
+pub(super) fn header_name(scope: &mut Scope<'_, '_>, key: &Expr) -> Option<String> {
+    let ExprKind::Str(text) = &key.kind else {
+        return scope.not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
+    };
+    name(scope.cx, text, key.span)
 }

@@ -8,11 +8,12 @@ use weft_core::{Type, Value};
 
 use super::element::Checked;
 use super::expr::Environment;
-use super::scope::{Scope, with_nearest};
+use super::scope::Scope;
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};
 use super::{Cx, all, frame, stmt};
 use crate::ast::{self, Assign, Ident, Path};
+use crate::check::suggest::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     AssignTarget, Column, ColumnLocation, Expr, ExprKind, HandlerKind, Layer, Meta, PopHow, Pushed, Stmt,

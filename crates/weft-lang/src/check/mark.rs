@@ -4,9 +4,11 @@ use weft_core::Type;
 use weft_core::marks::Mark;
 
 use super::expr::Environment;
-use super::scope::{Scope, View, with_nearest};
+use super::scope::Scope;
 use super::{all, stmt};
 use crate::ast::{self, Assign};
+use crate::check::suggest::with_nearest;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, Expr, ExprKind, Function, HandlerKind, StmtKind};
 use crate::source::Span;

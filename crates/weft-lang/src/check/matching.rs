@@ -4,10 +4,11 @@ use weft_core::Type;
 use weft_core::matching::{MATCH_PARTS_MAX, MatchPart, MatchSpec, Test};
 use weft_core::types::Repr;
 
-use super::expr::{Environment, article};
+use super::expr::Environment;
 use super::query::{conjuncts, mentions};
 use super::scope::{ColumnVisibility, Scope};
 use crate::ast;
+use crate::check::suggest::article;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
 

@@ -41,8 +41,11 @@ pub mod queue;
 pub(crate) mod scope;
 pub mod size;
 mod stmt;
+mod suggest;
 pub mod table;
 pub mod table_statement;
+mod tree;
+pub(crate) mod view;
 pub(crate) mod walk;
 mod wire;
 
@@ -552,7 +555,7 @@ fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
                 let names = live.iter().filter_map(|known| resolve::named(known));
                 let names =
                     names.filter(|(kind, ..)| *kind == drop.kind).map(|(_, name, _)| name.name.as_str());
-                cx.report_missing(scope::with_nearest(diagnostic, &drop.name, names.collect::<Vec<_>>()));
+                cx.report_missing(suggest::with_nearest(diagnostic, &drop.name, names.collect::<Vec<_>>()));
             }
             continue;
         }

@@ -3,13 +3,16 @@
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
 
-use super::expr::{Environment, article, n_given};
+use super::expr::{Environment, n_given};
 use super::functions;
 use super::network::settings;
-use super::scope::{Scope, View, with_nearest};
+use super::scope::Scope;
 use super::{Cx, empty_element};
 use super::{all, binding};
 use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
+use crate::check::suggest::article;
+use crate::check::suggest::with_nearest;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, NativeRef, Setting};
 use crate::source::Span;

@@ -6,10 +6,13 @@ use weft_core::methods::{METHOD_PATTERNS_MAX, MethodSet};
 use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS, OptionDef};
 use weft_core::{Type, Value};
 
-use super::expr::{Environment, hash_or_zero};
-use super::scope::{Scope, View, with_nearest};
+use super::expr::Environment;
+use super::scope::Scope;
 use super::{Cx, empty_element};
 use crate::ast::{self, Ident};
+use crate::check::suggest::with_nearest;
+use crate::check::tree::hash_or_zero;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, GroupKey, Listener, Port, PortKind,

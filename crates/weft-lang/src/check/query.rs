@@ -4,11 +4,15 @@
 use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
-use super::expr::{Environment, and, article};
-use super::scope::{ColumnVisibility, Scope, View, leaf};
+use super::expr::Environment;
+use super::scope::{ColumnVisibility, Scope};
 use super::walk::each_expr;
 use super::{all, fold, functions, matching};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
+use crate::check::suggest::article;
+use crate::check::tree::and;
+use crate::check::tree::leaf;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Aggregate, CompareOp, Expr, ExprKind, Find, HandlerKind, Join, LocalId, Query, RowId, TableRef,

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use crate::ast::{self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, QueueUse};
 use crate::check::Cx;
 use crate::check::expr::Environment;
-use crate::check::scope::with_nearest_or_import;
+use crate::check::suggest::with_nearest_or_import;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Layer, Queue, QueueExpr, QueueExprKind, QueueHeader, QueueLevel, QueueLiteral as Literal, QueueMoment,

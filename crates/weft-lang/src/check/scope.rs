@@ -4,6 +4,8 @@ mod locals;
 mod rows;
 mod unknown;
 
+use crate::check::tree::leaf;
+use crate::check::view::View;
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
@@ -14,33 +16,14 @@ use super::{Cx, binding, frame, table};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, Meta, Row, RowId,
-    Table, TableRef,
+    Column, ColumnLocation, Element, Expr, ExprKind, HandlerKind, Layer, Local, Row, RowId, Table, TableRef,
 };
-use crate::nearest::nearest;
 use crate::source::Span;
 
 use locals::Locals;
 use rows::Rows;
 pub(super) use rows::{ColumnVisibility, VisibleRow};
 pub(super) use unknown::not_in_status_condition;
-
-/// The set of names available at a point.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum View {
-    /// Literals and parameters: values known before the program runs.
-    Constant,
-    /// Constants, `now()` and `rand()`: the value of a new row or cell.
-    Start,
-    /// A row in a table statement: its columns as parameters, and `now()`.
-    Row,
-    /// The data of a call that is known when it opens.
-    Route,
-    /// Literals, parameters and `status`: a condition on the status of a call.
-    StatusCondition,
-    /// All that a handler may read.
-    Handler(HandlerKind),
-}
 
 /// The names and rows at a point, and the tables that they index.
 pub(super) struct Scope<'a, 'c> {
@@ -61,93 +44,6 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) non_null: NonNulls,
     /// The column whose binding is checked.
     pub(super) bound: Option<BindingContext<'a>>,
-}
-
-/// The engine's metadata of a tuple: name, type, nullable.
-pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
-    ("call_id", Meta::CallId, Type::Uint(64), false),
-    ("elapsed", Meta::Elapsed, Type::Interval, false),
-    ("ended_by", Meta::EndedBy, Type::Text(None), true),
-    ("index", Meta::Index, Type::Uint(64), false),
-    ("method", Meta::Method, Type::Text(None), false),
-    ("payload", Meta::Payload, Type::Bytes(None), false),
-    ("peer", Meta::Peer, Type::Text(None), false),
-    ("size", Meta::Size, Type::Size, false),
-    ("status", Meta::Status, Type::Status, false),
-    ("upstream", Meta::Upstream, Type::Text(None), true),
-    ("version", Meta::Version, Type::Uint(64), false),
-];
-
-/// Whether metadata may be NULL in a response handler: for streamed responses, the status arrives after the messages.
-pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
-    meta == Meta::Status
-}
-
-impl View {
-    /// Returns the direction whose columns are available.
-    pub(super) fn direction(self) -> Option<Direction> {
-        match self {
-            // In ON OPEN, only columns bound to data that is known by then: see `check_open` of chains.
-            Self::Handler(HandlerKind::Open | HandlerKind::Request) => Some(Direction::Request),
-            Self::Handler(HandlerKind::Response) => Some(Direction::Response),
-            _ => None,
-        }
-    }
-
-    /// Whether there is a call.
-    pub(super) fn has_call(self) -> bool {
-        matches!(self, Self::Handler(kind) if !kind.is_timed())
-    }
-
-    /// Whether headers can be read here.
-    pub(super) fn has_headers(self) -> bool {
-        use HandlerKind as H;
-        match self {
-            Self::Handler(kind) => matches!(kind, H::Open | H::Request | H::Response | H::Close),
-            Self::Route => true,
-            Self::Constant | Self::Start | Self::Row | Self::StatusCondition => false,
-        }
-    }
-
-    /// Whether this metadata exists here.
-    pub(super) fn has_meta(self, meta: Meta) -> bool {
-        use HandlerKind as H;
-        let Self::Handler(kind) = self else {
-            return match self {
-                Self::Route => matches!(meta, Meta::Method | Meta::Peer),
-                Self::StatusCondition => meta == Meta::Status,
-                _ => false,
-            };
-        };
-        match meta {
-            Meta::EndedBy => kind == H::Close,
-            Meta::Elapsed | Meta::Status | Meta::Upstream => matches!(kind, H::Response | H::Close),
-            Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
-            Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => !kind.is_timed(),
-            Meta::Port | Meta::PacketSize | Meta::Flow => false,
-            Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => false,
-            Meta::Tag | Meta::Label | Meta::Path => false,
-        }
-    }
-
-    /// Describes the place for messages.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Constant => "a constant",
-            Self::Start => "the value of a new row",
-            Self::Row => "a statement on rows",
-            Self::Route => "a route",
-            Self::StatusCondition => "the condition of a policy",
-            Self::Handler(HandlerKind::Open) => "ON OPEN",
-            Self::Handler(HandlerKind::Request) => "ON REQUEST",
-            Self::Handler(HandlerKind::Response) => "ON RESPONSE",
-            Self::Handler(HandlerKind::Close) => "ON CLOSE",
-            Self::Handler(HandlerKind::Error) => "ON ERROR",
-            Self::Handler(HandlerKind::Every) => "ON EVERY",
-            Self::Handler(HandlerKind::Timeout) => "ON TIMEOUT",
-            Self::Handler(HandlerKind::Evict) => "ON EVICT",
-        }
-    }
 }
 
 impl<'a, 'c> Scope<'a, 'c> {
@@ -412,93 +308,5 @@ impl<'a, 'c> Scope<'a, 'c> {
                 .refuse(self.cx);
         }
         Some(leaf(ExprKind::Var(at), var.ty, false, name.span))
-    }
-}
-
-/// An expression without parts.
-pub(super) fn leaf(kind: ExprKind, ty: Type, nullable: bool, span: Span) -> Expr {
-    Expr { kind, ty, nullable, fallible: false, span }
-}
-
-/// The diagnostic for an unknown column of a table or sink.
-pub(super) fn no_column<'n>(
-    owner: &str,
-    name: &Ident,
-    columns: impl Iterator<Item = &'n str> + Clone,
-) -> Diagnostic {
-    let known: Vec<&str> = columns.clone().collect();
-    let message = format!("{owner} has no column `{}`", name.name);
-    let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-        .at(name.span, "unknown column")
-        .with_note(format!("it has: {}", known.join(", ")));
-    with_nearest(diagnostic, name, columns)
-}
-
-/// Adds the nearest name as help and fix.
-pub(super) fn with_nearest<'n>(
-    diagnostic: Diagnostic,
-    name: &Ident,
-    known: impl IntoIterator<Item = &'n str>,
-) -> Diagnostic {
-    match nearest(&name.name, known) {
-        Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
-        None => diagnostic,
-    }
-}
-
-/// Adds a hint like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists
-/// the known names.
-pub(super) fn with_nearest_or_import<'n>(
-    cx: &Cx<'_>,
-    diagnostic: Diagnostic,
-    name: &Ident,
-    folder: &str,
-    known: impl Iterator<Item = &'n str> + Clone,
-) -> Diagnostic {
-    if nearest(&name.name, known.clone()).is_some() {
-        return with_nearest(diagnostic, name, known);
-    }
-    if let Some(help) = import_help(cx, folder, &name.name) {
-        return diagnostic.with_help(help);
-    }
-    let known: Vec<&str> = known.take(NAMES_SHOWN_MAX).collect();
-    if known.is_empty() {
-        diagnostic
-    } else {
-        diagnostic.with_note(format!("there are: {}", known.join(", ")))
-    }
-}
-
-/// The maximum number of names that a diagnostic lists.
-const NAMES_SHOWN_MAX: usize = 12;
-
-/// The IMPORT for the library file with this name or a similar name; None if the library has none.
-pub(super) fn import_help(cx: &Cx<'_>, folder: &str, name: &str) -> Option<String> {
-    let folder = format!("library/{folder}/");
-    let names = cx.library.iter().filter_map(|path| path.strip_prefix(&folder)?.strip_suffix(".weft"));
-    if names.clone().any(|known| known == name) {
-        return Some(format!("import the file that defines it: `IMPORT '{folder}{name}.weft';`"));
-    }
-    let near = nearest(name, names)?;
-    Some(format!("the library has `{near}`: `IMPORT '{folder}{near}.weft';`"))
-}
-
-/// The names of all statuses.
-pub(super) fn status_names() -> impl Iterator<Item = &'static str> {
-    Status::ALL.iter().map(|status| status.name())
-}
-
-/// `1 value for 2 columns`
-pub(super) fn values_for_columns(n_values: usize, n_columns: usize) -> String {
-    let of = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    format!("{} for {}", of(n_values, "value"), of(n_columns, "column"))
-}
-
-/// The type as a table or a CALL column stores it.
-pub(super) fn with_length(ty: Type) -> Type {
-    match ty {
-        Type::Text(None) => Type::Text(Some(64)),
-        Type::Bytes(None) => Type::Bytes(Some(64)),
-        other => other,
     }
 }

@@ -5,9 +5,13 @@ mod rows;
 mod verdict;
 
 use crate::ast::{self, Ident, StmtKind as Ast};
-use crate::check::expr::{Environment, constant, header_name};
+use crate::check::expr::Environment;
+use crate::check::header::header_name;
 use crate::check::named_ports::{NoPort, is_reserved};
-use crate::check::scope::{Scope, View, with_nearest};
+use crate::check::scope::Scope;
+use crate::check::suggest::with_nearest;
+use crate::check::tree::constant;
+use crate::check::view::View;
 use crate::check::{frame, header, header_changes, mark};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{AssignTarget, Expr, ExprKind, HandlerKind, Stmt, StmtKind};
@@ -301,7 +305,7 @@ fn named_place(scope: &mut Scope<'_, '_>, path: &ast::Path) -> Option<(AssignTar
         );
     }
     if scope.meta(&name.name).is_some()
-        || (!scope.is_packet() && super::scope::METAS.iter().any(|(known, ..)| *known == name.name))
+        || (!scope.is_packet() && super::view::METAS.iter().any(|(known, ..)| *known == name.name))
     {
         return no_write(scope, path.span, "set by the engine", "it is read-only");
     }
@@ -468,5 +472,5 @@ fn is_known(scope: &Scope<'_, '_>, name: &str) -> bool {
         || element.columns.iter().any(|column| column.name == name)
         || element.params.iter().any(|param| param.name == name)
         || scope.locals.find(name).is_some()
-        || super::scope::METAS.iter().any(|(known, ..)| *known == name)
+        || super::view::METAS.iter().any(|(known, ..)| *known == name)
 }

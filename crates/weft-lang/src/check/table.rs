@@ -3,12 +3,14 @@
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
 
-use super::expr::article;
 use super::fold::{self, FoldError};
-use super::scope::{Scope, View, no_column};
+use super::scope::Scope;
 use super::table_statement::{condition, row_of};
 use super::{Cx, query};
 use crate::ast::{self, Filler, Since, TableOptionKind};
+use crate::check::suggest::article;
+use crate::check::suggest::no_column;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Check, Element, Expr, ExprKind, Function, Table, TableColumn, TableLimits};
 use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
@@ -287,7 +289,7 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
                 let message = format!("table `{}` has no column `{}`", decl.name.name, name.name);
                 let diagnostic =
                     Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
-                cx.report(super::scope::with_nearest(diagnostic, name, known));
+                cx.report(crate::check::suggest::with_nearest(diagnostic, name, known));
                 cx.broken.insert(decl.span);
             }
         }

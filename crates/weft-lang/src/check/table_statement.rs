@@ -8,9 +8,10 @@ use weft_core::{Time, Type, Value};
 
 use super::expr::Environment;
 use super::fill::{columns, port_columns_of, rows_of, target};
-use super::scope::{Scope, View};
+use super::scope::Scope;
 use super::table::column_of;
 use super::{Cx, empty_element, frame};
+use crate::check::view::View;
 pub use summary::{Measure, Summary};
 
 use crate::ast::{self, Filler, SelectItem};

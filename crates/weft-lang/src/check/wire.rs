@@ -13,8 +13,8 @@ use weft_core::wire::{
 };
 
 use super::Cx;
-use super::scope::{import_help, with_nearest};
 use crate::ast::{self, Ident, Item, PayloadChoice, ProtocolClause};
+use crate::check::suggest::{import_help, with_nearest};
 use crate::diagnostic::{Diagnostic, code};
 use crate::nearest::nearest;
 use crate::source::Span;

@@ -1,7 +1,7 @@
 //! One-sentence descriptions of the words of the language.
 
 use crate::check::frame;
-use crate::check::scope::METAS;
+use crate::check::view::METAS;
 use crate::parser::forms;
 
 /// A word of the language, as an editor shows it.

@@ -4,7 +4,9 @@ use weft_core::Value;
 
 use crate::ast::{Ident, Stage, StageArg};
 use crate::check::element::Checked;
-use crate::check::scope::{Scope, View, with_nearest};
+use crate::check::scope::Scope;
+use crate::check::suggest::with_nearest;
+use crate::check::view::View;
 use crate::check::{Cx, empty_element, native, table};
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;

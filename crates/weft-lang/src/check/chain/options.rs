@@ -6,9 +6,11 @@ use weft_core::limits::ELEMENTS_MAX;
 use weft_core::{Interval, Type, Value};
 
 use super::super::element::Checked;
-use super::super::scope::{Scope, View, with_nearest};
+use super::super::scope::Scope;
 use super::super::{Cx, empty_element};
 use crate::ast::{self, ChainOn, ChainOption, ChainOptionKind, Ident, Side, Stage, StageNode};
+use crate::check::suggest::with_nearest;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Branch, Chain, Equivalence, Instance};
 use crate::source::Span;

@@ -13,7 +13,7 @@ use super::options;
 use crate::ast::{self, ChainOptionKind, Ident, Stage, StageNode};
 use crate::check::element::{self, Checked, SinkDestination};
 use crate::check::filter::{self, Filter, Placed};
-use crate::check::scope::with_nearest_or_import;
+use crate::check::suggest::with_nearest_or_import;
 use crate::check::{Cx, table};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{FilterInstance, Instance, Layer, SinkTarget};

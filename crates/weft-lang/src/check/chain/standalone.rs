@@ -1,6 +1,7 @@
 //! Generates elements on frames that are no stage of a chain.
 
-use crate::check::scope::{Scope, View};
+use crate::check::scope::Scope;
+use crate::check::view::View;
 use crate::check::{Cx, effects, element, frame};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{

@@ -1,10 +1,11 @@
 //! Checks calls of the functions in the table.
 
-use super::{Call, Environment, article};
+use super::{Call, Environment};
 use crate::ast;
 use crate::check::all;
 use crate::check::functions::{Class, FUNCTIONS, Shape, Signature};
-use crate::check::scope::with_nearest;
+use crate::check::suggest::article;
+use crate::check::suggest::with_nearest;
 use crate::diagnostic::Diagnostic;
 use weft_core::Type;
 

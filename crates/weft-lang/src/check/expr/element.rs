@@ -1,14 +1,23 @@
 //! Expressions of elements, chains and table statements, including nullability and fallibility.
 
+use crate::check::header::header_name;
+use crate::check::tree::compound;
+use crate::check::tree::constant;
+use crate::check::tree::constant_integer;
+use crate::check::tree::function;
 use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::native::NATIVES;
 use weft_core::{Status, Type, Value};
 
-use super::{Call, Environment, Node, Side, article, bad_arguments, in_pairs, mirrored};
+use super::{Call, Environment, Node, Side, bad_arguments, in_pairs, mirrored};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, Path};
 use crate::check::functions::{self, Class, ElementFunction, Signature};
-use crate::check::scope::{Scope, View, leaf, not_in_status_condition, with_nearest};
-use crate::check::{binding, frame, header, native, query};
+use crate::check::scope::{Scope, not_in_status_condition};
+use crate::check::suggest::article;
+use crate::check::suggest::with_nearest;
+use crate::check::tree::leaf;
+use crate::check::view::View;
+use crate::check::{binding, frame, native, query};
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
 use crate::source::Span;
@@ -426,17 +435,6 @@ fn explicit_cast(
     cast(scope, operand, to, span)
 }
 
-/// The hash of a value; 0 for NULL.
-pub(in crate::check) fn hash_or_zero(value: Expr) -> Expr {
-    let (span, ty) = (value.span, Type::Uint(64));
-    let hash = function(Function::Hash, vec![value], ty, false, span);
-    if !hash.nullable {
-        return hash;
-    }
-    let zero = leaf(ExprKind::Const(Value::Int(0)), ty, false, span);
-    Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
-}
-
 /// Reports an expression of the wrong type, with a conversion if there is one.
 fn mismatch<T>(scope: &mut Scope<'_, '_>, expr: &Expr, ty: Type) -> Option<T> {
     let text = scope.cx.sources.slice(expr.span).to_owned();
@@ -526,14 +524,6 @@ fn negative(scope: &mut Scope<'_, '_>, operand: Expr, span: Span) -> Option<Expr
     let ty = operand.ty;
     let negative = compound(ExprKind::Neg(operand.into()), ty, span);
     Some(Expr { fallible: negative.fallible || ty != Type::F64, ..negative })
-}
-
-/// The lower-case name of a header or trailer key; reports an invalid one.
-pub(in crate::check) fn header_name(scope: &mut Scope<'_, '_>, key: &ast::Expr) -> Option<String> {
-    let Ast::Str(text) = &key.kind else {
-        return scope.not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
-    };
-    header::name(scope.cx, text, key.span)
 }
 
 /// Checks `header['name']` or `trailer['name']`, where the handler may read it.
@@ -767,38 +757,6 @@ fn is_drawn(scope: &Scope<'_, '_>, function: &str) -> bool {
 
 // ---- pieces ----------------------------------------------------------------------------------------------------
 
-/// A constant.
-pub(in crate::check) fn constant(value: Value, ty: Type, span: Span) -> Expr {
-    leaf(ExprKind::Const(value), ty, false, span)
-}
-
-/// An operation: it is NULL if an operand is, and may be an error if an operand may be one.
-pub(in crate::check) fn compound(kind: ExprKind, ty: Type, span: Span) -> Expr {
-    let built = leaf(kind, ty, false, span);
-    let parts = built.children();
-    let (nullable, fallible) =
-        (parts.iter().any(|part| part.nullable), parts.iter().any(|part| part.fallible));
-    Expr { nullable, fallible, ..built }
-}
-
-/// `a AND b`.
-pub(in crate::check) fn and(left: Expr, right: Expr) -> Expr {
-    let span = left.span;
-    compound(ExprKind::And(left.into(), right.into()), Type::Bool, span)
-}
-
-/// The call of a function that is NULL if an argument is.
-pub(in crate::check) fn function(
-    function: Function,
-    args: Vec<Expr>,
-    ty: Type,
-    fallible: bool,
-    span: Span,
-) -> Expr {
-    let call = compound(ExprKind::Function { function, args }, ty, span);
-    Expr { fallible: fallible || call.fallible, ..call }
-}
-
 /// Builds a CASE. Without ELSE, it is NULL if no arm applies.
 fn case(operand: Option<Expr>, arms: Vec<(Expr, Expr)>, otherwise: Option<Expr>, span: Span) -> Expr {
     let ty = arms[0].1.ty;
@@ -806,16 +764,6 @@ fn case(operand: Option<Expr>, arms: Vec<(Expr, Expr)>, otherwise: Option<Expr>,
     let nullable = arms.iter().any(|(_, then)| then.nullable) || otherwise.nullable;
     let kind = ExprKind::Case { operand: operand.map(Box::new), arms, otherwise: otherwise.into() };
     Expr { nullable, ..compound(kind, ty, span) }
-}
-
-/// Computes a constant integer expression.
-pub(in crate::check) fn constant_integer(expr: &Expr) -> Option<i128> {
-    match expr.kind {
-        ExprKind::Const(Value::Int(n)) if types::is_integer(expr.ty) => {
-            Some(if expr.ty.is_signed() { i128::from(n) } else { i128::from(n as u64) })
-        }
-        _ => None,
-    }
 }
 
 /// Returns the result type and both operand types of an arithmetic operation.

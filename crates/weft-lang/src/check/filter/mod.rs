@@ -9,10 +9,12 @@ use weft_core::filter::KeyId;
 
 use super::element::{self, Checked};
 use super::expr::Environment;
-use super::scope::{Scope, View, leaf};
+use super::scope::Scope;
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects};
 use crate::ast::{self, Policy, PolicyKind};
+use crate::check::tree::leaf;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Effects, Expr, ExprKind, Handler, HandlerKind, Meta, Stmt, StmtKind, Table};
 use crate::source::Span;

@@ -3,8 +3,9 @@
 use super::Checker;
 use super::range::Range;
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path};
-use crate::check::expr::{Call, Environment, Node, Side, article, in_pairs};
+use crate::check::expr::{Call, Environment, Node, Side, in_pairs};
 use crate::check::functions::{Class, QueueFunction, Signature};
+use crate::check::suggest::article;
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{
     ArithOp, CompareOp, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal,

@@ -4,7 +4,7 @@ use super::{CONCURRENCY_MAX, Queues, expr};
 use crate::ast::{self, Expr as AstExpr, ExprKind as AstKind, Ident, LinkCalls, LinkOn, QueueUse};
 use crate::check::Cx;
 use crate::check::header;
-use crate::check::scope::with_nearest;
+use crate::check::suggest::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CallFlow, CallLink, CallsOf, Link, Network, PortKind, Queue, QueueLevel};
 

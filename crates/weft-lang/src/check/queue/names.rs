@@ -3,7 +3,7 @@
 use super::expr::{binary, literal, operand, truth};
 use super::{Checker, QueueName};
 use crate::ast::Path;
-use crate::check::scope::with_nearest;
+use crate::check::suggest::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment,

@@ -3,7 +3,7 @@
 use super::{Checker, Literal, QueueName, RESERVED, T};
 use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
 use crate::check::Cx;
-use crate::check::scope::with_nearest;
+use crate::check::suggest::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 use weft_core::{Interval, Type};

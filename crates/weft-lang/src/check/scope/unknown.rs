@@ -1,8 +1,12 @@
 //! Reports names that are unknown, or not available at a point.
 
-use super::{ColumnVisibility, METAS, Scope, View, status_names, with_length, with_nearest};
+use super::{ColumnVisibility, Scope};
 use crate::ast::{Ident, Path};
 use crate::check::element::OLD;
+use crate::check::suggest::{status_names, with_nearest};
+use crate::check::tree::with_length;
+use crate::check::view::METAS;
+use crate::check::view::View;
 use crate::check::{Cx, frame, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Direction, Element, Layer, Meta};

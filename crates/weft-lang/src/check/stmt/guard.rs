@@ -2,9 +2,11 @@
 
 use super::{named_place, verdict};
 use crate::ast::{self, SelectItem};
-use crate::check::expr::{Environment, constant};
+use crate::check::expr::Environment;
 use crate::check::query;
-use crate::check::scope::{Scope, View};
+use crate::check::scope::Scope;
+use crate::check::tree::constant;
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{AssignTarget, Direction, Expr, HandlerKind, StmtKind, Verdict, VerdictKind};
 use crate::source::Span;

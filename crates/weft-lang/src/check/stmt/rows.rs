@@ -3,9 +3,11 @@
 use super::{block, ends_handler, is_known, named_place};
 use crate::ast::{self, Ident, InsertSource, SelectItem};
 use crate::check::all;
-use crate::check::expr::{Environment, article};
+use crate::check::expr::Environment;
 use crate::check::query;
-use crate::check::scope::{ColumnVisibility, Scope, no_column, values_for_columns, with_nearest};
+use crate::check::scope::{ColumnVisibility, Scope};
+use crate::check::suggest::article;
+use crate::check::suggest::{no_column, values_for_columns, with_nearest};
 use crate::check::table::written_order;
 use crate::check::walk::each_expr;
 use crate::diagnostic::{Diagnostic, code};

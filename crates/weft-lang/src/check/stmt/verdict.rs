@@ -4,7 +4,9 @@ use super::{events, is_known, not_on_packet, not_on_rpc, target, written_header}
 use crate::ast::{self, Ident, VerdictKind as AstVerdict};
 use crate::check::all;
 use crate::check::expr::Environment;
-use crate::check::scope::{Scope, View, status_names, with_nearest};
+use crate::check::scope::Scope;
+use crate::check::suggest::{status_names, with_nearest};
+use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{AnswerTarget, Column, Direction, Expr, ExprKind, HandlerKind, Verdict, VerdictKind};
 use crate::nearest::nearest;

@@ -7,7 +7,7 @@ use super::header::Header;
 use crate::ast::{self, ExprKind as Ast, Ident, Path};
 use crate::check::expr::{Call, Environment, Node, Side, bad_arguments, can_compare, mirrored};
 use crate::check::functions::{Class, Signature};
-use crate::check::scope::with_nearest;
+use crate::check::suggest::with_nearest;
 use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp};
