@@ -24,8 +24,9 @@ pub mod kept {
     pub const WORDS: usize = 3;
     /// The first and last packet of its line, [`super::paired`].
     pub const LINE: usize = 0;
-    /// The place in the order: its neighbours, [`super::paired`], or its position, with [`IN_ORDER`]. Outside the order it is the time
-    /// until which the partition waits, or [`IDLE`]. A node with a single partition that does not wait has [`IDLE`].
+    /// The place in the order: its neighbours, [`super::paired`], or its position, with [`IN_ORDER`]. Outside the order
+    /// it is the time until which the partition waits, or [`IDLE`]. A node with a single partition that does not wait
+    /// has [`IDLE`].
     pub const PLACE: usize = 1;
     /// The rank of that place.
     pub const STANDS: usize = 2;

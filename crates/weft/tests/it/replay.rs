@@ -1441,7 +1441,7 @@ fn ipv6_edit_updates_all_checksums() {
     .map(FrameBuilder::build);
     let total = |packet: &[u8]| {
         let (protocol, length) = (packet[20], packet[18..20].to_vec());
-        sum(&[&length, &[0, protocol], &packet[22..]].concat())
+        sum(&[&length[..], &[0, protocol], &packet[22..]].concat())
     };
     capture(&input, &packets);
     let text = "IMPORT 'library/protocols/all.weft';
