@@ -28,7 +28,7 @@ REST_S = 0.05
 FIGURES = ["pps", "cpu_us", "relay_us"]
 HZ = os.sysconf("SC_CLK_TCK")
 CHAIN = "count -> check -> count AS c3 -> check AS c4"
-SIMPLE = os.path.join(peers.ROOT, "crates/weft/src/bench/packets/simple.weft")
+SIMPLE = os.path.join(peers.ROOT, "crates/weft-bench/src/packets/simple.weft")
 
 
 class Way(between.World):

@@ -45,7 +45,7 @@ use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
 use weft_proto::session::http2::{Config, Connection, ErrorCode, Event, Headers};
 use weft_schema::{Fault, ImportLookup, Source, compile, from_descriptors};
 
-#[path = "../../crates/weft/library_folder.rs"]
+#[path = "../../crates/weft-control/library_folder.rs"]
 mod library_folder;
 
 /// Maximum size of a program; the front end's own limit is far above.

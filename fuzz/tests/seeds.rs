@@ -10,7 +10,7 @@ use weft_ir::generate;
 use weft_ir::text::write_program;
 use weft_proto::capture::{ByteOrder, Format, LinkType, Packet, Style, Writer};
 
-#[path = "../../crates/weft/library_folder.rs"]
+#[path = "../../crates/weft-control/library_folder.rs"]
 mod library_folder;
 
 /// Number of mutations of each seed.

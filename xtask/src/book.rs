@@ -274,18 +274,25 @@ fn functions(source: &str) -> String {
          an argument is NULL, unless it says otherwise. One marked *can fail* may give an error value even if its \
          arguments are not errors.\n\n| function | what it gives | |\n| --- | --- | --- |\n",
     );
-    let table = source.rsplit_once("functions! {").map_or(source, |(_, table)| table);
-    // A row may be broken after its third text; it ends with a semicolon at a line's end.
-    for row in table.split(";\n").map(str::trim_start).filter(|row| row.starts_with('"')) {
-        if let [_, name, _, arguments, _, doc, rest] = row.split('"').collect::<Vec<_>>()[..] {
-            let can_fail = if rest.ends_with("fallible") { "can fail" } else { "" };
-            page += &format!("| `{name}{arguments}` | {} | {can_fail} |\n", doc.replace('|', "\\|"));
-        }
+    for (text, doc, rest) in element_functions(source) {
+        let can_fail = if rest.ends_with("fallible()") { "can fail" } else { "" };
+        page += &format!("| `{text}` | {} | {can_fail} |\n", doc.replace('|', "\\|"));
     }
     page + "\n`count(t) I64` is the number of rows of a table. Over a `SCAN` there are the aggregates `count(*)`, \
             `sum(x)`, `min(x)`, `max(x)`, `avg(x)`, `argmin(result, by)` and `argmax(result, by)`: see \
             [statements](statements.md#scan).\n\nCompression, encryption, patterns, JSON, tokens and more: [native \
             functions](native-functions.md).\n"
+}
+
+/// The functions of elements in the table: signature, description, and the rest of the row.
+pub(crate) fn element_functions(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let table = source.rsplit_once("functions! {").map_or(source, |(_, table)| table);
+    // A row may be broken after its second text; it ends with a semicolon at a line's end.
+    let rows = table.split(";\n").map(str::trim_start).filter(|row| row.starts_with('"'));
+    rows.filter_map(|row| match row.split('"').collect::<Vec<_>>()[..] {
+        [_, text, _, doc, rest] if rest.contains(" element") => Some((text, doc, rest)),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -349,9 +356,9 @@ mod tests {
         let codes =
             "    // W00xx: what is read at all.\n    TOO_LARGE = \"W0001\", \"a file is too large\";\n";
         assert!(diagnostics(codes).ends_with("| `W0001` | a file is too large |\n"));
-        let row = "    \"abs\" \"(T) T\" \"the magnitude\" S::Abs, Some(F::Abs), fallible;\n";
+        let row = "    \"abs(T) T\" \"the magnitude\" S::Abs, element(F::Abs) fallible();\n";
         assert!(functions(row).contains("| `abs(T) T` | the magnitude | can fail |\n"));
-        let broken = "functions! {\n    \"a\" \"(T) T\" \"a; or b\"\n        S::Abs, Some(F::Abs);\n}\n";
+        let broken = "functions! {\n    \"a(T) T\" \"a; or b\"\n        S::Abs, element(F::Abs);\n}\n";
         assert!(functions(broken).contains("| `a(T) T` | a; or b |  |\n"));
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::book::Page;
+use crate::book::{Page, element_functions};
 
 const WORDS: &str = "crates/weft-lang/src/editor/words.rs";
 const FUNCTIONS: &str = "crates/weft-lang/src/check/functions.rs";
@@ -58,11 +58,8 @@ impl Words {
         let reserved: BTreeSet<String> = first_texts(list.unwrap_or_default()).collect();
         let aggregates = functions.lines().filter(|line| line.contains("const AGGREGATES"));
         let aggregates = aggregates.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned);
-        let table = functions.rsplit_once("functions! {").map_or("", |(_, table)| table);
-        let table = table.split("#[cfg(test)]").next().unwrap_or_default();
-        let is_part = |byte: u8| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit();
-        let is_name = |word: &String| word.bytes().all(is_part);
-        let functions: BTreeSet<String> = first_texts(table).filter(is_name).chain(aggregates).collect();
+        let names = element_functions(functions).filter_map(|(text, ..)| text.split('(').next());
+        let functions: BTreeSet<String> = names.map(str::to_owned).chain(aggregates).collect();
         let is_free = |word: &String| !types.contains(word) && !all.contains(word);
         let capitals: Vec<String> =
             functions.iter().map(|word| word.to_uppercase()).filter(is_free).collect();
@@ -173,7 +170,7 @@ mod tests {
         let words = ["KEY", "SELECT", "TEXT", "TRUE"].map(|word| format!("    \"{word}\" \"doc\";\n"));
         let words = format!("    KEYWORDS:\n{}}}\n", words.concat());
         let functions = "const AGGREGATES: &[&str] = &[\"sum\"];\nfunctions! {\n    \
-                         \"abs\" \"(T) T\" \"x\" S::Abs;\n    S::Fixed(\"no\");\n}\n";
+                         \"abs(T) T\" \"x\" S::Abs, element(F::Abs);\n    \"no()\" \"x\" S::No, queue(Q);\n}\n";
         let reserved = "const RESERVED: &[&str] = &[\n    \"SELECT\",\n];\n";
         let types = "    (\"TEXT\", TypeKind::Text(None)),\n    (\"no\", 1),\n";
         let found = Words::of(&words, functions, reserved, types, "    Aborted = 10 \"ABORTED\",\n");

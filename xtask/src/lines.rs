@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// The folder of the elements' twins.
-const TWINS: &str = "crates/weft/src/bench/twins";
+const TWINS: &str = "crates/weft-bench/src/twins";
 
 /// Lines of the same function in AppNet's language, without blanks and comments: the files of `examples/elements` of
 /// appnet-org/compiler, January 2026. Their paper (AppNet, NSDI 2025) says 7 to 28 per function.

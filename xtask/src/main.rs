@@ -4,7 +4,7 @@
 mod book;
 mod compare;
 mod editors;
-#[path = "../../crates/weft/library_folder.rs"]
+#[path = "../../crates/weft-control/library_folder.rs"]
 mod library_folder;
 mod lines;
 mod prose;

@@ -703,6 +703,24 @@ pub trait Prepared: Send + Sync + fmt::Debug {
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended;
 }
 
+/// Why a function cannot be prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrepareError {
+    /// The key is missing, or has the wrong form or length. The text names the key, without its content.
+    Key(String),
+    /// A constant or an option is invalid.
+    Constant(String),
+}
+
+impl fmt::Display for PrepareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Key(why) | Self::Constant(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl core::error::Error for PrepareError {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

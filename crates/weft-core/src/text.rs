@@ -70,9 +70,44 @@ fn escape_unless(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Shows nanoseconds since 1970 as a time of RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rfc3339(pub i64);
+
+impl fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, in_day) = (self.0.div_euclid(86_400_000_000_000), self.0.rem_euclid(86_400_000_000_000));
+        let (seconds, micros) = (in_day / 1_000_000_000, in_day / 1_000 % 1_000_000);
+        // Days since 0000-03-01 in eras of 400 years, so that leap days come last (Howard Hinnant, "chrono-Compatible
+        // Low-Level Date Algorithms").
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted_month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Log lines must carry the right day, leap years and the time before 1970 included.
+    #[test]
+    fn timestamps_are_rfc_3339() {
+        let check = |seconds: i64| Rfc3339(seconds * 1_000_000_000 + 123_456_789).to_string();
+        assert_eq!(check(0), "1970-01-01T00:00:00.123456Z");
+        assert_eq!(check(951_782_399), "2000-02-28T23:59:59.123456Z");
+        assert_eq!(check(951_782_400), "2000-02-29T00:00:00.123456Z");
+        assert_eq!(check(4_107_542_400), "2100-03-01T00:00:00.123456Z");
+        assert_eq!(check(-1), "1969-12-31T23:59:59.123456Z");
+    }
 
     #[test]
     fn misleading_chars_are_escaped() {

@@ -18,7 +18,7 @@
 //! * [`recording`]: records the operations on a queue so that they can be replayed.
 //!
 //! Output beside the traffic:
-//! * [`sinks`], [`stats`]: rows for sinks, and counters.
+//! * [`sinks`], [`stats`], [`report`]: rows for sinks, and the counters of a worker and of a node.
 
 mod active_plan;
 mod call;
@@ -37,6 +37,7 @@ pub mod plan;
 mod pool;
 pub mod queue;
 pub mod recording;
+pub mod report;
 mod request;
 mod resend;
 mod response;

@@ -164,3 +164,33 @@ impl<'a> Row<'a> {
         })
     }
 }
+
+/// A change of a table that the controller fills.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableRow {
+    /// The chain that sends it.
+    pub chain: String,
+    /// The table's instance; empty for a table of the program.
+    pub owner: String,
+    /// The table.
+    pub table: String,
+    /// Delete the row with this key instead of writing it.
+    pub deletes: bool,
+    /// The values, by column name.
+    pub values: Vec<(String, Value)>,
+}
+
+impl TableRow {
+    /// Returns the change that a row of a sink requests; None if the sink is not for a table.
+    pub fn of(row: &Row<'_>) -> Option<Self> {
+        let SinkTarget::Table { owner, table, deletes } = &row.sink.target else { return None };
+        let names = row.sink.columns.iter().map(|column| column.name.clone());
+        Some(Self {
+            chain: row.chain.to_owned(),
+            owner: owner.clone(),
+            table: table.clone(),
+            deletes: *deletes,
+            values: names.zip(row.values().map(Value::from)).collect(),
+        })
+    }
+}

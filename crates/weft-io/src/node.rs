@@ -3,13 +3,13 @@
 use crate::clock;
 use crate::descriptors::Descriptors;
 use crate::names::Names;
+use crate::packet::PortError;
 use crate::packet::port::OpenPort;
 use crate::packet::workers::PacketWorkers;
-use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::spin::Spin;
 use crate::worker::{Mail, Mailbox, Retired, Task, Worker};
-use crate::writer::{SinkMetrics, TableRow, Writer};
+use crate::writer::{SinkMetrics, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
 use std::collections::BTreeMap;
@@ -19,14 +19,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_core::Interval;
-use weft_core::abi::Counters;
 use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Cluster, Listener, Plan};
 use weft_engine::recording::{Limits, Recorder, RecordingProgress, SharedUsage};
+use weft_engine::report::NodeStats;
 use weft_engine::rules::Swap;
-use weft_engine::stats::{Stats, add_counters};
+use weft_engine::sinks::TableRow;
+use weft_engine::stats::add_counters;
 
 /// Largest number of workers of a node.
 pub const WORKERS_MAX: usize = 256;
@@ -115,23 +116,6 @@ impl From<io::Error> for NodeError {
     fn from(error: io::Error) -> Self {
         Self::System(error)
     }
-}
-
-/// Counters of a node.
-#[derive(Clone, Debug, Default)]
-pub struct NodeStats {
-    /// The sum over all workers.
-    pub stats: Stats,
-    /// Counters of elements of retired versions: (chain, [(instance, counters)]).
-    pub retired: Vec<(String, Vec<(String, Counters)>)>,
-    /// System calls of the data path.
-    pub syscalls: u64,
-    /// By endpoint, why a worker's last attempt to connect failed.
-    pub connect_errors: BTreeMap<String, String>,
-    /// By path, why a sink's file cannot be written.
-    pub sink_errors: BTreeMap<String, String>,
-    /// Counters of frames; None without ports.
-    pub packets: Option<PacketNodeStats>,
 }
 
 /// How a node stopped.

@@ -10,9 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_core::Type;
 use weft_core::text::Escape;
-use weft_core::{Type, Value};
+use weft_core::text::Rfc3339;
 use weft_engine::plan::{SinkFormat, SinkTarget};
+use weft_engine::report::{Series, SinkValues};
+use weft_engine::sinks::TableRow;
 use weft_engine::sinks::{Batch, CellValue, Row};
 
 /// Largest number of batches that wait for the writer; further ones are dropped and counted.
@@ -46,33 +49,23 @@ pub fn try_to_open(path: &str) -> io::Result<()> {
     }
 }
 
-/// A change of a table that the controller fills.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TableRow {
-    /// The chain that sends it.
-    pub chain: String,
-    /// The table's instance; empty for a table of the program.
-    pub owner: String,
-    /// The table.
-    pub table: String,
-    /// Delete the row with this key instead of writing it.
-    pub deletes: bool,
-    /// The values, by column name.
-    pub values: Vec<(String, Value)>,
-}
+/// The maximum number of rows that wait for the controller; further ones are dropped and counted.
+pub const ROWS_WAITING_MAX: usize = 16_384;
+/// The maximum number of rows in one change.
+const CHANGE_ROWS_MAX: usize = 4096;
+/// The pause between two changes, in which others may change the node.
+const REST: Duration = Duration::from_millis(1);
 
-impl TableRow {
-    /// Returns the change that a row of a sink requests; None if the sink is not for a table.
-    pub fn of(row: &Row<'_>) -> Option<Self> {
-        let SinkTarget::Table { owner, table, deletes } = &row.sink.target else { return None };
-        let names = row.sink.columns.iter().map(|column| column.name.clone());
-        Some(Self {
-            chain: row.chain.to_owned(),
-            owner: owner.clone(),
-            table: table.clone(),
-            deletes: *deletes,
-            values: names.zip(row.values().map(Value::from)).collect(),
-        })
+/// Calls `take` with all rows that have arrived, until the senders are gone or `take` returns false.
+pub fn receive_rows(
+    rows: &Receiver<TableRow>,
+    mut take: impl FnMut(&mut dyn Iterator<Item = TableRow>) -> bool,
+) {
+    while let Ok(first) = rows.recv() {
+        if !take(&mut std::iter::once(first).chain(rows.try_iter().take(CHANGE_ROWS_MAX - 1))) {
+            return;
+        }
+        std::thread::sleep(REST);
     }
 }
 
@@ -82,21 +75,6 @@ pub struct RowSender {
     batches: SyncSender<Batch>,
     /// Used batches, which come back for their memory.
     spare: Receiver<Batch>,
-}
-
-/// The identity of a series of a sink `TO METRICS`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Series {
-    /// The sink's name.
-    pub sink: String,
-    /// The column's name.
-    pub column: String,
-    /// The chain's name.
-    pub chain: String,
-    /// The instance's name.
-    pub instance: String,
-    /// The row's text columns and their values. An empty text counts as no label.
-    pub labels: Vec<(String, String)>,
 }
 
 /// The last value of each series of the sinks `TO METRICS`, at most [`SERIES_MAX`].
@@ -191,13 +169,10 @@ impl Writer {
 
 impl SinkMetrics {
     /// All series in order, each with its last value.
-    pub fn values(&self) -> Vec<(Series, f64)> {
-        self.lock().values.iter().map(|(series, value)| (series.clone(), *value)).collect()
-    }
-
-    /// Number of values dropped because there were [`SERIES_MAX`] series already.
-    pub fn n_lost(&self) -> u64 {
-        self.lock().n_lost
+    pub fn values(&self) -> SinkValues {
+        let gauges = self.lock();
+        let values = gauges.values.iter().map(|(series, value)| (series.clone(), *value)).collect();
+        SinkValues { values, n_lost: gauges.n_lost }
     }
 
     /// Sets the value of a series.
@@ -449,7 +424,7 @@ pub fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
 /// Formats a row as a line for people: `2026-03-01T12:00:00.000000Z edge.access.calls user=ann ms=1.25 note="two
 /// words"`. Text that is empty, or has blanks or quotes, is quoted as in JSON; NULL is `-`.
 fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
-    write_timestamp(out, row.at.0);
+    write_display(out, Rfc3339(row.at.0));
     write!(out, " {}.{}.{}", row.chain, row.sink.owner, row.sink.name)
         .expect("writing to a vector does not fail");
     for (column, value) in row.sink.columns.iter().zip(row.values()) {
@@ -463,7 +438,7 @@ fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
                     false => write_json_text(out, shown.as_bytes()),
                 }
             }
-            (CellValue::Int(n), Type::Timestamp) => write_timestamp(out, n),
+            (CellValue::Int(n), Type::Timestamp) => write_display(out, Rfc3339(n)),
             (CellValue::Int(n), Type::Status) => {
                 out.extend_from_slice(status_name(n).as_bytes());
             }
@@ -522,7 +497,7 @@ fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
         (CellValue::Bool(b), _) => out.extend_from_slice(if b { b"true" } else { b"false" }),
         (CellValue::Int(n), Type::Timestamp) => {
             out.push(b'"');
-            write_timestamp(out, n);
+            write_display(out, Rfc3339(n));
             out.push(b'"');
         }
         (CellValue::Int(n), Type::Interval) => write_display(out, n as f64 / 1e9),
@@ -564,32 +539,6 @@ fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Formats nanoseconds since the epoch for people: RFC 3339 in UTC with microseconds.
-pub fn timestamp(nanos: i64) -> String {
-    let mut out = Vec::new();
-    write_timestamp(&mut out, nanos);
-    String::from_utf8(out).expect("digits are text")
-}
-
-/// Writes a time as RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
-fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
-    let (days, in_day) = (nanos.div_euclid(86_400_000_000_000), nanos.rem_euclid(86_400_000_000_000));
-    let (seconds, micros) = (in_day / 1_000_000_000, in_day / 1_000 % 1_000_000);
-    // Days since 0000-03-01 in eras of 400 years, so that leap days come last (Howard Hinnant, "chrono-Compatible
-    // Low-Level Date Algorithms").
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
-        .expect("writing to a vector does not fail");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -602,25 +551,15 @@ mod tests {
         let series = |n: usize| Series { labels: vec![("user".into(), n.to_string())], ..Series::default() };
         (0..SERIES_MAX + 3).for_each(|n| metrics.set(series(n), 1.0));
         metrics.set(series(0), 2.0);
-        assert_eq!((metrics.values().len(), metrics.n_lost()), (SERIES_MAX, 3));
-        assert_eq!(metrics.values()[0].1, 2.0);
+        let SinkValues { values, n_lost } = metrics.values();
+        assert_eq!((values.len(), n_lost), (SERIES_MAX, 3));
+        assert_eq!(values[0].1, 2.0);
     }
 
     fn shown(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
         write(&mut out);
         String::from_utf8(out).expect("JSON is UTF-8")
-    }
-
-    /// Log lines must carry the right day, leap years and the time before 1970 included.
-    #[test]
-    fn timestamps_are_rfc_3339() {
-        let check = |seconds: i64| shown(|out| write_timestamp(out, seconds * 1_000_000_000 + 123_456_789));
-        assert_eq!(check(0), "1970-01-01T00:00:00.123456Z");
-        assert_eq!(check(951_782_399), "2000-02-28T23:59:59.123456Z");
-        assert_eq!(check(951_782_400), "2000-02-29T00:00:00.123456Z");
-        assert_eq!(check(4_107_542_400), "2100-03-01T00:00:00.123456Z");
-        assert_eq!(check(-1), "1969-12-31T23:59:59.123456Z");
     }
 
     /// A client must not be able to forge a log line by a quote or a line break in a field, nor write to the terminal

@@ -11,6 +11,17 @@ use weft_core::prefetch::PrefetchSlots;
 
 use crate::backend::Program;
 
+// A frame has a bit in masks of 64 bits.
+const _: () = assert!(BATCH_MAX <= 64, "a mask holds all frames of a batch");
+
+/// Checks that each frame of a batch has slots and present inputs.
+#[inline(always)]
+fn assert_room(frames: &[Frame], n_slots: usize, stride: usize, n_present: usize) {
+    assert!(stride > 0, "each frame has a slot");
+    assert!(n_slots / stride >= frames.len(), "each frame has its slots");
+    assert!(n_present >= frames.len(), "each frame has present inputs");
+}
+
 /// A batch to parse.
 #[derive(Debug)]
 pub struct ParseBatch<'a> {
@@ -36,6 +47,9 @@ impl<'a> ParseBatch<'a> {
     #[inline(always)]
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) -> u64 {
         let (always, mut bit, mut broken) = (cx.present, 1_u64, 0);
+        assert!(self.frames.len() <= BATCH_MAX, "each frame has a bit");
+        assert!(self.checks.len() >= self.frames.len(), "each frame has room for a check");
+        assert_room(self.frames, self.slots.len(), self.stride, self.present.len());
         let slots = self.slots.chunks_exact_mut(self.stride);
         let finds = self.present.iter_mut().zip(self.checks);
         for ((frame, slots), (present, check)) in self.frames.iter().zip(slots).zip(finds) {
@@ -53,6 +67,7 @@ impl<'a> ParseBatch<'a> {
             }
             bit <<= 1;
         }
+        assert_eq!(broken & !self.wanted, 0, "only parsed frames break checks");
         broken
     }
 }
@@ -78,6 +93,7 @@ impl<'a> PrefetchBatch<'a> {
     /// Calls `run` for each frame, with its index.
     #[inline(always)]
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>, usize)) {
+        assert_room(self.frames, self.slots.len(), self.stride, self.present.len());
         let slots = self.slots.chunks_exact(self.stride);
         for (nth, ((frame, slots), present)) in self.frames.iter().zip(slots).zip(self.present).enumerate() {
             if self.wanted >> (nth % BATCH_MAX) & 1 == 1 {
@@ -163,6 +179,7 @@ impl<'a> ExecBatch<'a, '_> {
         sink: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, &mut Frame, &mut Pool, usize),
     ) -> usize {
+        assert_room(self.frames, self.slots.len(), self.stride, self.present.len());
         let slots = self.slots.chunks_exact(self.stride);
         let mut passed = 0;
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
@@ -198,6 +215,7 @@ impl<'a> RawBatch<'a> {
     /// Copies the bytes of the frames that have slots into `to`, as far as it has room; returns their number.
     #[inline(always)]
     pub fn bodies(&self, to: &mut [&'a [u8]]) -> usize {
+        assert!(self.stride > 0, "each frame has a slot");
         let n = self.frames.len().min(self.slots.len() / self.stride).min(to.len());
         for (to, frame) in to.iter_mut().zip(&self.frames[..n]) {
             *to = self.pool.bytes(frame);
@@ -264,6 +282,7 @@ impl<'a> FusedBatch<'a, '_> {
         mut fast_path: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
     ) -> Progress {
+        assert_room(self.frames, self.slots.len(), self.stride, self.present.len());
         let slots = self.slots.chunks_exact_mut(self.stride);
         let mut progress = Progress::default();
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
@@ -299,6 +318,7 @@ impl<'a> FusedBatch<'a, '_> {
             }
             progress.passed += 1;
         }
+        assert!(progress.n_slow_path <= progress.passed, "each frame took one path");
         progress
     }
 }

@@ -22,6 +22,9 @@
 //! If the scratch has too little space, the result is empty, and [`Op::ScratchFull`] becomes true. [`Op::RollBack`] and
 //! [`Terminator::Fail`] free what the handler has allocated, as `Outcome::roll_back` does.
 
+mod op_table;
+
+pub(crate) use op_table::{Named, named, op_table};
 use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::marks::Mark;
@@ -74,6 +77,9 @@ pub struct Block {
     /// of a loop over at most this many list elements.
     pub scan_rows_max: Option<u64>,
 }
+
+// Passes and back ends walk the instructions of a function many times.
+const _: () = assert!(size_of::<Inst>() <= 64 && size_of::<Value>() == 4, "an instruction fits a cache line");
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq)]
@@ -223,6 +229,8 @@ pub enum Op {
     Hash(Value),
     /// [`weft_core::hash::mix`]. `Int, Int -> Int`
     HashMix(Value, Value),
+    /// The binary logarithm, rounded down; 0 for values below 1. `Int -> Int`
+    Log2(Value),
     /// Whether the address (4 or 16 bytes) is in the prefix (an address and one byte of length). False if the sizes
     /// differ or the length exceeds the address. `Bytes, Bytes -> Bool`
     InPrefix(Value, Value),
@@ -578,100 +586,43 @@ impl Ty {
 }
 
 impl Op {
-    /// The operands, in the order of the text form.
-    pub fn operands(&self) -> Vec<Value> {
+    /// Whether the operation may allocate scratch, for a result of this type.
+    pub fn takes_scratch(&self, result: Option<Ty>, ty: impl Fn(Value) -> Ty) -> bool {
+        let is_bytes = |value: &Value| ty(*value) == Ty::Bytes;
         match self {
-            Self::BoolConst(_)
-            | Self::IntConst(_)
-            | Self::FloatConst(_)
-            | Self::BytesConst(_)
-            | Self::NoRow
-            | Self::ScratchFull
-            | Self::Egress
-            | Self::Input(_)
+            Self::Concat(_)
+            | Self::Lower(_)
+            | Self::Upper(_)
+            | Self::IntToText(..)
+            | Self::FloatToText(_)
+            | Self::Key(_)
             | Self::Derived(_)
-            | Self::InputPresent(_)
-            | Self::ClearInput(_)
-            | Self::FrameLen
-            | Self::Now
-            | Self::Rand(_)
-            | Self::CallGet(_)
-            | Self::VarGet(_)
-            | Self::VarMerged(_)
-            | Self::VarReset(_)
-            | Self::Count(_)
-            | Self::ExpiredRow(_)
-            | Self::Lock(_, None)
-            | Self::LockVars
-            | Self::RollBack => Vec::new(),
-            Self::InRange(a, ..)
-            | Self::FloatUnary(_, a)
-            | Self::IntToFloat(_, a)
-            | Self::FloatToInt(_, a)
-            | Self::FloatFits(_, a)
-            | Self::IntToText(_, a)
-            | Self::FloatToText(a)
-            | Self::IsIntText(_, a)
-            | Self::TextToInt(_, a)
-            | Self::IsFloatText(a)
-            | Self::TextToFloat(a)
-            | Self::FloatOfBits(a)
-            | Self::BoolToInt(a)
-            | Self::Not(a)
-            | Self::Len(a)
-            | Self::ByteAt(a, _)
-            | Self::InPrefixes(a, _)
-            | Self::Lower(a)
-            | Self::Upper(a)
-            | Self::Hash(a)
-            | Self::SetInput(_, a)
-            | Self::SetAnswer(_, a)
-            | Self::SetReply(_, a)
-            | Self::CallSet(_, a, _)
-            | Self::VarSet(_, a, _)
-            | Self::VarMerge(_, a, _)
-            | Self::Find(_, a)
-            | Self::IsRow(a)
-            | Self::Insert(_, a, _)
-            | Self::Remove(_, a, _)
-            | Self::Touch(_, a)
-            | Self::TouchRead(_, a)
-            | Self::Column(_, a, _)
-            | Self::ColumnIsNull(_, a, _)
-            | Self::SetColumnNull(_, a, _, _)
-            | Self::ScanRow(_, a)
-            | Self::ScanNext(_, a)
-            | Self::Lock(_, Some(a))
-            | Self::Delay(a)
-            | Self::Mark(_, a)
-            | Self::Mirror(a)
-            | Self::FrameGet(a, ..)
-            | Self::NativeNull(a)
-            | Self::NativeFailed(a)
-            | Self::Give(_, a, None) => vec![*a],
-            Self::IntBinary(_, a, b)
-            | Self::Overflows(_, _, a, b)
-            | Self::IntCompare(_, a, b)
-            | Self::FloatBinary(_, a, b)
-            | Self::FloatCompare(_, a, b)
-            | Self::BoolBinary(_, a, b)
-            | Self::BytesCompare(_, a, b)
-            | Self::WordAt(a, b)
-            | Self::HashMix(a, b)
-            | Self::InPrefix(a, b)
-            | Self::FrameSum(a, b)
-            | Self::Give(_, a, Some(b))
-            | Self::CountInto(_, a, _, b, _)
-            | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
-            Self::Select(a, b, c) | Self::Slice(a, b, c) | Self::Part(a, b, c) => vec![*a, *b, *c],
-            Self::Concat(parts)
-            | Self::Key(parts)
-            | Self::Native(_, parts)
-            | Self::ChangeHeaders(_, parts) => parts.clone(),
-            Self::Emit(_, cells) | Self::Match(_, _, cells) => {
-                cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
+            | Self::Mirror(_) => true,
+            Self::Column(..) | Self::CallGet(_) | Self::Native(..) => result == Some(Ty::Bytes),
+            Self::SetInput(_, value) | Self::SetAnswer(_, value) | Self::SetReply(_, value) => {
+                is_bytes(value)
             }
+            Self::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
+            Self::ChangeHeaders(_, parts) => parts.iter().any(is_bytes),
+            _ => false,
         }
+    }
+
+    /// The type of all operands and the type of the result, for an operation that is a function of words of one type.
+    /// None for all others, and for [`Op::Select`] and [`Op::Hash`], which take values of several types.
+    pub fn word_types(&self) -> Option<(Ty, Ty)> {
+        use Ty::{Bool, Float, Int};
+        Some(match self {
+            Self::BoolConst(_) | Self::BoolBinary(..) | Self::Not(_) => (Bool, Bool),
+            Self::BoolToInt(_) => (Bool, Int),
+            Self::IntConst(_) | Self::IntBinary(..) | Self::HashMix(..) | Self::Log2(_) => (Int, Int),
+            Self::Overflows(..) | Self::IntCompare(..) | Self::InRange(..) => (Int, Bool),
+            Self::IntToFloat(..) | Self::FloatOfBits(_) => (Int, Float),
+            Self::FloatConst(_) | Self::FloatBinary(..) | Self::FloatUnary(..) => (Float, Float),
+            Self::FloatCompare(..) | Self::FloatFits(..) => (Float, Bool),
+            Self::FloatToInt(..) => (Float, Int),
+            _ => return None,
+        })
     }
 }
 
@@ -685,23 +636,54 @@ impl Terminator {
         }
     }
 
+    /// The blocks to which it may jump.
+    pub fn targets(&self) -> Vec<usize> {
+        self.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
+    }
+
+    /// Calls `visit` for each jump.
+    pub(crate) fn each_jump_mut(&mut self, mut visit: impl FnMut(&mut Jump)) {
+        match self {
+            Self::Jump(jump) => visit(jump),
+            Self::Branch(_, yes, no) => [yes, no].into_iter().for_each(visit),
+            _ => {}
+        }
+    }
+
+    /// Calls `visit` for each value that it or its jumps read.
+    pub(crate) fn each_operand_mut(&mut self, visit: &mut impl FnMut(&mut Value)) {
+        match self {
+            Self::Branch(value, ..)
+            | Self::Redirect { to: value, .. }
+            | Self::Fail { fault: value, .. }
+            | Self::Abort { status: StatusOperand::Computed(value), .. } => visit(value),
+            _ => {}
+        }
+        if let Self::Abort { text: Some(text), .. } = self {
+            visit(text);
+        }
+        self.each_jump_mut(|jump| jump.args.iter_mut().for_each(&mut *visit));
+    }
+
+    /// The values that it reads itself, without arguments of jumps.
+    pub fn own_operands(&self) -> Vec<Value> {
+        match self {
+            Self::Branch(value, ..) | Self::Redirect { to: value, .. } | Self::Fail { fault: value, .. } => {
+                vec![*value]
+            }
+            Self::Abort { status: StatusOperand::Computed(code), text, .. } => {
+                [*code].into_iter().chain(*text).collect()
+            }
+            Self::Abort { text, .. } => text.iter().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The values that it reads, arguments of jumps included.
     pub fn operands(&self) -> Vec<Value> {
-        let own = match self {
-            Self::Branch(by, ..) => Some(*by),
-            Self::Abort { status, text, .. } => {
-                let status = match status {
-                    StatusOperand::Computed(code) => Some(*code),
-                    StatusOperand::Known(_) => None,
-                };
-                return status.into_iter().chain(*text).collect();
-            }
-            Self::Redirect { to, .. } => Some(*to),
-            Self::Fail { fault, .. } => Some(*fault),
-            _ => None,
-        };
-        let given = self.jumps().into_iter().flat_map(|jump| jump.args.iter().copied());
-        own.into_iter().chain(given).collect()
+        let mut operands = self.own_operands();
+        self.jumps().into_iter().for_each(|jump| operands.extend(&jump.args));
+        operands
     }
 
     /// Whether the tuple continues to the next element.
@@ -727,6 +709,17 @@ impl Function {
     /// The type of a value of this function.
     pub fn ty(&self, value: Value) -> Ty {
         self.types[value.0 as usize]
+    }
+
+    /// The operation that defines each value; None for parameters.
+    pub fn definitions(&self) -> Vec<Option<&Op>> {
+        let mut definitions = vec![None; self.types.len()];
+        for inst in self.insts() {
+            if let Some(result) = inst.result {
+                definitions[result.0 as usize] = Some(&inst.op);
+            }
+        }
+        definitions
     }
 
     /// The instructions of all blocks.

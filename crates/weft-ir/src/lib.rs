@@ -1,9 +1,10 @@
 //! Weft's intermediate representation, its semantics, and the interface of the back ends that run it.
 //!
+//! * [`graph`]: the graph of a function's blocks.
 //! * [`ir`]: typed SSA functions, one for each handler of each element instance.
 //! * [`passes`]: optimizations of functions.
 //! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and their shared state.
-//! * [`queue`]: queue programs: small handlers over words, with an interpreter of their own.
+//! * [`queue`]: queue programs: small handlers over words, a profile of [`ir`] with nested blocks.
 //! * [`size`]: estimates of code size.
 //! * [`text`]: the text form, with printer and parser.
 //! * [`verify`]: the definition of well-formed programs.
@@ -14,6 +15,7 @@
 pub mod backend;
 pub mod batch;
 pub mod generate;
+pub mod graph;
 pub mod interp;
 pub mod ir;
 pub mod passes;

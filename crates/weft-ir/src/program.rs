@@ -4,12 +4,13 @@
 //! and sinks. The engine runs *segments*: lists of handlers for one event. A back end compiles each segment into one
 //! piece of code; this is how fusion works.
 
-use crate::ir::{Block, Endian, Function, Op, TableId};
+use crate::ir::{Block, Endian, Function, Named, Op, TableId};
 use std::sync::Arc;
 use weft_core::abi::{REGION_BODY, REGION_HEADERS, REGION_META};
 use weft_core::flow::flow_of;
 use weft_core::frame::{Offload, packet_size};
 use weft_core::inputs::InputSet;
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
 use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
@@ -95,6 +96,10 @@ pub struct Carried {
     /// tunnel.
     pub inherited: InputSet,
 }
+
+// An outcome names an element by 16 bits, and uses the number of elements for "none".
+const _: () = assert!(ELEMENTS_MAX < u16::MAX as usize, "an element has a 16-bit index");
+const _: () = assert!(INPUTS_MAX <= 8 * size_of::<InputSet>(), "a set holds all inputs");
 
 /// The index of an IP version in [`Frames::overlaps`].
 pub fn overlaps_at(version: u8) -> usize {
@@ -378,6 +383,11 @@ static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() 
 pub const USER_META: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
 
 impl Meta {
+    /// The name in programs.
+    pub fn name(self) -> &'static str {
+        Named::name(self)
+    }
+
     /// The index in [`USER_META`], if it is user metadata, which is not part of the frame.
     pub fn user_meta_index(self) -> Option<usize> {
         USER_META.iter().position(|meta| *meta == self)
@@ -603,6 +613,19 @@ pub enum Event {
     Parse,
 }
 
+/// The handler of an element that a function implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are the language's")]
+pub enum Handler {
+    Open,
+    Request,
+    Response,
+    Close,
+    Every,
+    Timeout,
+    Parse,
+}
+
 /// One handler of one element in a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
@@ -619,8 +642,7 @@ pub struct Part<'a> {
 impl Element {
     /// The operations of its request handler.
     pub fn request_ops(&self) -> impl Iterator<Item = &Op> {
-        let blocks = self.handlers.request.iter().flat_map(|function| &function.blocks);
-        blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
+        self.handlers.request.iter().flat_map(Function::insts).map(|inst| &inst.op)
     }
 
     /// Collects the request inputs that the element reads.
@@ -648,6 +670,19 @@ impl Element {
 }
 
 impl Handlers {
+    /// All handlers with their kinds.
+    pub fn all(&self) -> impl Iterator<Item = (Handler, &Function)> {
+        let single = [
+            (Handler::Open, &self.open),
+            (Handler::Request, &self.request),
+            (Handler::Response, &self.response),
+            (Handler::Close, &self.close),
+        ];
+        let single = single.into_iter().filter_map(|(kind, function)| Some((kind, function.as_ref()?)));
+        let every = self.every.iter().map(|(_, function)| (Handler::Every, function));
+        single.chain(every).chain(self.timeouts.iter().map(|(_, function)| (Handler::Timeout, function)))
+    }
+
     /// Whether an element with these handlers counts tuples in segments for `event`: request messages if it handles
     /// them, otherwise the tuples that it does handle.
     fn counts(&self, event: Event) -> bool {
@@ -718,7 +753,12 @@ impl ChainProgram {
 
     /// Splits the chain before the elements with these ascending indices. Each part has its elements and all shared
     /// declarations.
+    ///
+    /// # Panics
+    /// If the indices do not ascend, or exceed the chain.
     pub fn cut(&self, at: &[usize]) -> Vec<Self> {
+        assert!(at.is_sorted(), "parts follow each other");
+        assert!(at.last().is_none_or(|last| *last <= self.elements.len()), "parts end inside the chain");
         let ends = at.iter().copied().chain([self.elements.len()]);
         let mut from = 0;
         let part = |end| {
@@ -771,6 +811,36 @@ impl ChainProgram {
         match event {
             Event::Response | Event::Close => Box::new(forward.rev()),
             _ => Box::new(forward),
+        }
+    }
+}
+
+impl Handler {
+    /// The kind of the handlers of a segment for this event. For OpenRequest, see [`Event::OpenRequest`].
+    pub fn of(event: Event) -> Self {
+        match event {
+            Event::Open => Self::Open,
+            Event::OpenRequest | Event::Request => Self::Request,
+            Event::Response => Self::Response,
+            Event::Close => Self::Close,
+            Event::Every(..) => Self::Every,
+            Event::Timeout(..) => Self::Timeout,
+            Event::Parse => Self::Parse,
+        }
+    }
+
+    /// Whether there is no tuple, as in EVERY and TIMEOUT.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::Every | Self::Timeout)
+    }
+
+    /// The direction whose inputs the handler reads: request for OPEN, REQUEST and PARSE, response for RESPONSE and
+    /// CLOSE, none for EVERY and TIMEOUT.
+    pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
+        match self {
+            Self::Open | Self::Request | Self::Parse => Some(&chain.request),
+            Self::Response | Self::Close => Some(&chain.response),
+            Self::Every | Self::Timeout => None,
         }
     }
 }

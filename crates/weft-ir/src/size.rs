@@ -5,13 +5,14 @@
 //! them before a back end sees the code.
 
 use crate::ir::{Block, BytesCmp, Function, Op};
-use crate::program::{ChainProgram, Element, Event, Handlers};
-#[cfg(doc)]
+use crate::program::{ChainProgram, Event};
 use weft_core::limits::SEGMENT_STEPS_MAX;
 
 /// The steps of a jump between blocks, and of each argument.
 pub const BLOCK_STEPS: usize = 8;
 const ARGUMENT_STEPS: usize = 4;
+
+const _: () = assert!(SEGMENT_STEPS_MAX > 1000 * BLOCK_STEPS, "a segment has room for a thousand blocks");
 
 /// The steps of a function.
 pub fn steps(function: &Function) -> usize {
@@ -25,13 +26,8 @@ pub fn segment_steps(chain: &ChainProgram, event: Event) -> usize {
 
 /// The steps of all handlers of a chain, and of its parser.
 pub fn chain_steps(chain: &ChainProgram) -> usize {
-    let of_element = |element: &Element| -> usize {
-        let Handlers { open, request, response, close, every, timeouts } = &element.handlers;
-        let of_calls = [open, request, response, close].into_iter().flatten();
-        let timed = every.iter().map(|(_, f)| f).chain(timeouts.iter().map(|(_, f)| f));
-        of_calls.chain(timed).map(steps).sum()
-    };
-    chain.elements.iter().map(of_element).sum::<usize>() + segment_steps(chain, Event::Parse)
+    let handlers = chain.elements.iter().flat_map(|element| element.handlers.all());
+    handlers.map(|(_, function)| steps(function)).sum::<usize>() + segment_steps(chain, Event::Parse)
 }
 
 fn of_block(block: &Block) -> usize {

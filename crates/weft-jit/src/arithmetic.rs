@@ -2,11 +2,12 @@
 
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::types::{I8, I128};
+use cranelift_codegen::ir::types::{F64, I8, I64, I128};
 use cranelift_codegen::ir::{DataFlowGraph, InstBuilder as _, InstructionData, Opcode};
 use cranelift_frontend::FunctionBuilder;
 use weft_core::hash;
-use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Value};
 
 /// A place to emit instructions on numbers.
 pub(crate) trait Arithmetic<'f> {
@@ -15,6 +16,40 @@ pub(crate) trait Arithmetic<'f> {
 
     /// An integer constant.
     fn word(&mut self, n: i64) -> clif::Value;
+
+    /// The value of an operand of one word.
+    ///
+    /// # Errors
+    /// It is not defined at this point.
+    fn operand(&mut self, value: Value) -> Result<clif::Value, Unsupported>;
+
+    /// Emits an operation on words that segments and queues have. None for all others, and for constants and
+    /// selections. The operand of a hash must be an integer.
+    fn word_op(&mut self, op: &Op) -> Result<Option<clif::Value>, Unsupported> {
+        let is_on_words = op.word_types().is_some() || matches!(op, Op::Hash(_));
+        let (a, b) = match op.operands()[..] {
+            [a] if is_on_words => [self.operand(a)?; 2].into(),
+            [a, b] if is_on_words => (self.operand(a)?, self.operand(b)?),
+            _ => return Ok(None),
+        };
+        Ok(Some(match *op {
+            Op::IntBinary(op, ..) => self.int_binary(op, a, b),
+            Op::IntCompare(cmp, ..) => self.builder().ins().icmp(int_cc(cmp), a, b),
+            Op::FloatBinary(op, ..) => self.float_binary(op, a, b),
+            Op::FloatUnary(op, _) => self.float_unary(op, a),
+            Op::FloatCompare(cmp, ..) => self.builder().ins().fcmp(float_cc(cmp), a, b),
+            Op::IntToFloat(Signed::Yes, _) => self.builder().ins().fcvt_from_sint(F64, a),
+            Op::IntToFloat(Signed::No, _) => self.builder().ins().fcvt_from_uint(F64, a),
+            Op::FloatToInt(Signed::Yes, _) => self.builder().ins().fcvt_to_sint_sat(I64, a),
+            Op::FloatToInt(Signed::No, _) => self.builder().ins().fcvt_to_uint_sat(I64, a),
+            Op::BoolBinary(op, ..) => self.bool_binary(op, a, b),
+            Op::Not(_) => self.not(a),
+            Op::Hash(_) => self.hash_word(a),
+            Op::HashMix(..) => self.hash_mix(a, b),
+            Op::Log2(_) => self.log2(a),
+            _ => return Ok(None),
+        }))
+    }
 
     /// Emits the interpreter's operation of this name, for all operands.
     fn int_binary(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
@@ -119,6 +154,14 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
+    /// Emits the binary logarithm, rounded down; 0 for numbers below 1.
+    fn log2(&mut self, word: clif::Value) -> clif::Value {
+        let (one, highest) = (self.word(1), self.word(63));
+        let word = self.builder().ins().smax(word, one);
+        let above = self.builder().ins().clz(word);
+        self.builder().ins().isub(highest, above)
+    }
+
     /// Emits [`hash::hash_word`].
     fn hash_word(&mut self, word: clif::Value) -> clif::Value {
         let [k0, k1, _] = hash::KEYS.map(|k| self.word(k as i64));
@@ -162,7 +205,7 @@ pub(crate) fn known(dfg: &DataFlowGraph, value: clif::Value) -> Option<i64> {
 }
 
 /// The condition of a comparison of integers.
-pub(crate) fn int_cc(cmp: IntCmp) -> IntCC {
+fn int_cc(cmp: IntCmp) -> IntCC {
     match cmp {
         IntCmp::Eq => IntCC::Equal,
         IntCmp::Ne => IntCC::NotEqual,
@@ -174,7 +217,7 @@ pub(crate) fn int_cc(cmp: IntCmp) -> IntCC {
 }
 
 /// The condition of a comparison of floats.
-pub(crate) fn float_cc(cmp: FloatCmp) -> FloatCC {
+fn float_cc(cmp: FloatCmp) -> FloatCC {
     match cmp {
         FloatCmp::Eq => FloatCC::Equal,
         FloatCmp::Ne => FloatCC::OrderedNotEqual,

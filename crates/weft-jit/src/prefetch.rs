@@ -320,7 +320,7 @@ const CACHE_LINES_MAX: usize = 3;
 
 /// Prefetches a line of a queue. For an index out of range it prefetches unrelated memory, which is harmless and
 /// cheaper than a check.
-pub(crate) fn fetch_queue_line(lines: &[weft_ir::queue::layout::CacheLine], nth: usize) {
+pub(crate) fn fetch_queue_line(lines: &[weft_ir::queue::direct::CacheLine], nth: usize) {
     fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 

@@ -1,9 +1,9 @@
 //! Compiles queue programs: one machine-code function per handler.
 //!
-//! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. So its
-//! code is simple: on each path a word is loaded at most once, and stored where the program stores it.
+//! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. Cranelift
+//! removes the loads of words that are known already.
 
-use crate::arithmetic::{Arithmetic, float_cc, int_cc};
+use crate::arithmetic::Arithmetic;
 use crate::memory::Code;
 use crate::{Jit, WORKSPACE};
 use core::fmt;
@@ -12,16 +12,15 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData};
 use cranelift_codegen::isa::TargetFrontendConfig;
-use cranelift_frontend::{FunctionBuilder, Variable};
-use std::collections::{BTreeMap, BTreeSet};
+use cranelift_frontend::FunctionBuilder;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
-use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
-use weft_ir::queue::layout::Fetch;
+use weft_ir::queue::direct::{Direct, Entry, Fetch};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
-    Verdict, Words,
+    EventWords, Handler, Moment, Op, PacketWords, QueueCode, QueueProgram, RecordWords, Scope, Slot, Step,
+    Ty, Value, Verdict, Words,
 };
 
 impl Jit {
@@ -37,9 +36,7 @@ impl Jit {
         let mut made = Vec::new();
         for (level, decl) in program.levels.iter().enumerate() {
             for (moment, handler) in decl.handlers.iter() {
-                let at =
-                    self.append(&mut machine_code, |builder, target| translate(handler, builder, target))?;
-                made.push((level, moment, WordCounts::of(handler), at));
+                made.push(((level, moment), self.append(&mut machine_code, handler)?));
             }
         }
         let code = (!machine_code.is_empty())
@@ -47,30 +44,22 @@ impl Jit {
             .transpose()
             .map_err(refused)?;
         let code = code.map(Arc::new);
-        let mut functions = HandlerTable::default();
-        for (level, moment, needs, at) in made {
-            let Some(code) = &code else { continue };
-            // SAFETY: `append` put a function with this signature at offset `at`. Only `CompiledQueue` hands it out,
-            // and it owns the code.
-            let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
-            functions.set(level, moment, HandlerCode { entry, needs });
-        }
+        let entry = |code: &Code, at| {
+            // SAFETY: `append` put a function with this signature at offset `at`. It accesses only words of its
+            // arguments (`slot_address`). Only `CompiledQueue` and `Direct` call it, and both own the code.
+            unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) }
+        };
+        let handlers =
+            code.iter().flat_map(|code| made.iter().map(|(of, at)| (*of, entry(code, *at)))).collect();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
-        Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
+        Ok(CompiledQueue { name: program.name.clone(), handlers, code, compile_ns })
     }
 
-    /// Compiles a function and appends its code to that of the others; returns its offset.
-    fn append(
-        &self,
-        machine_code: &mut Vec<u8>,
-        translate: impl FnOnce(FunctionBuilder<'_>, TargetFrontendConfig),
-    ) -> Result<usize, Unsupported> {
+    /// Compiles a handler and appends its code to that of the others; returns its offset.
+    fn append(&self, machine_code: &mut Vec<u8>, handler: &Handler) -> Result<usize, Unsupported> {
         let target = self.isa.frontend_config();
         WORKSPACE.with_borrow_mut(|workspace| {
-            let (made, ()) = workspace.compile(&self.isa, |builder| {
-                translate(builder, target);
-                Ok(())
-            })?;
+            let (made, ()) = workspace.compile(&self.isa, |builder| translate(handler, builder, target))?;
             if made.align > CODE_ALIGN {
                 let reason = "a handler needs constants that are aligned in an unusual way".into();
                 return Err(Unsupported { reason, line: 0 });
@@ -86,8 +75,9 @@ impl Jit {
 /// The handlers of a queue program as machine code. Workers share it through an `Arc`.
 pub struct CompiledQueue {
     name: String,
-    functions: HandlerTable,
-    /// The code of all functions; None if there are none.
+    /// The handlers by level and moment.
+    handlers: BTreeMap<(usize, Moment), Entry>,
+    /// The code of all handlers; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
 }
@@ -112,31 +102,12 @@ impl fmt::Debug for CompiledQueue {
 }
 
 impl QueueCode for CompiledQueue {
-    #[inline]
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
-        let Some(function) = self.functions.get(level, moment) else { return Verdict::Pass.word(0) };
-        function.needs.check(&words);
-        let Words { node, partition, packet, event } = words;
-        // SAFETY: `translate` made the code from a handler that the verifier accepted. It accesses only the words that
-        // `WordCounts::of` counted; they exist, and are borrowed for the time of the call.
-        unsafe {
-            (function.entry)(
-                node.as_mut_ptr(),
-                partition.as_mut_ptr(),
-                packet.as_mut_ptr(),
-                event.as_mut_ptr(),
-            )
-        }
+        self.direct(level, moment).map_or(Verdict::Pass.word(0), |handler| handler.run(words))
     }
 
     fn direct(&self, level: usize, moment: Moment) -> Option<Direct> {
-        let (function, code) = (self.functions.get(level, moment)?, self.code.clone()?);
-        function.needs.fit_direct().then(|| {
-            // SAFETY: a function takes pointers to words and accesses no more than the arrays have. Only `Direct` calls
-            // it, and it owns the code.
-            let entry = unsafe { core::mem::transmute::<Entry, direct::Entry>(function.entry) };
-            Direct::new(entry, code)
-        })
+        Some(Direct::new(*self.handlers.get(&(level, moment))?, self.code.clone()?))
     }
 
     fn fetch(&self) -> Option<Fetch> {
@@ -147,132 +118,12 @@ impl QueueCode for CompiledQueue {
 /// Alignment of handlers in their code: half a cache line.
 const CODE_ALIGN: u64 = 32;
 
-/// The code of a handler. It gets the words of the node, the partition, the packet and the event.
-type Entry = unsafe extern "C" fn(*mut u64, *mut u64, *mut u64, *mut u64) -> u64;
-
-/// The code of a missing handler: the packet passes.
-extern "C" fn passes(_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64) -> u64 {
-    Verdict::Pass.word(0)
-}
-
-#[derive(Clone, Copy)]
-struct HandlerCode {
-    entry: Entry,
-    needs: WordCounts,
-}
-
-impl Default for HandlerCode {
-    fn default() -> Self {
-        Self { entry: passes, needs: WordCounts::default() }
-    }
-}
-
-/// The handlers of a program; a missing one lets packets pass.
-#[derive(Default)]
-struct HandlerTable {
-    /// By moment and level, at a fixed index, so that a lookup needs no bounds.
-    singles: [[HandlerCode; LEVELS_MAX]; Moment::SINGLES],
-    /// The handlers of timers, by level.
-    every: [Vec<HandlerCode>; LEVELS_MAX],
-}
-
-impl HandlerTable {
-    /// The compiled handler of a moment; None if there is none.
-    #[inline(always)]
-    fn get(&self, level: usize, moment: Moment) -> Option<&HandlerCode> {
-        match moment.single() {
-            Ok(nth) => self.singles[nth].get(level),
-            Err(nth) => self.every.get(level)?.get(nth),
-        }
-    }
-
-    /// Stores the compiled handler of a moment.
-    fn set(&mut self, level: usize, moment: Moment, function: HandlerCode) {
-        match moment.single() {
-            Ok(nth) => self.singles[nth][level] = function,
-            Err(nth) => {
-                let every = &mut self.every[level];
-                every.resize(every.len().max(nth + 1), HandlerCode::default());
-                every[nth] = function;
-            }
-        }
-    }
-}
-
-/// For each scope, one more than the highest word that a handler accesses.
-#[derive(Clone, Copy, Debug, Default)]
-struct WordCounts {
-    node: usize,
-    partition: usize,
-    packet: usize,
-    event: usize,
-}
-
-impl WordCounts {
-    /// Computes how many words of each scope a handler uses.
-    fn of(handler: &Handler) -> Self {
-        let mut needs = Self::default();
-        needs.add(&handler.body);
-        needs
-    }
-
-    /// Adds the words that these steps use.
-    fn add(&mut self, steps: &[Step]) {
-        for step in steps {
-            match step {
-                Step::Let(_, Op::Load(slot)) | Step::Store(slot, _) => {
-                    let needed = match slot.scope {
-                        Scope::Node => &mut self.node,
-                        Scope::Partition => &mut self.partition,
-                        Scope::Packet => &mut self.packet,
-                        Scope::Event => &mut self.event,
-                    };
-                    *needed = (*needed).max(usize::from(slot.word) + 1);
-                }
-                Step::If { then, otherwise, .. } => {
-                    self.add(then);
-                    self.add(otherwise);
-                }
-                Step::Let(..) | Step::End(..) | Step::Give(_) => {}
-            }
-        }
-    }
-
-    /// Whether a [`Direct`] has that many words.
-    fn fit_direct(self) -> bool {
-        self.node.max(self.partition) <= size_of::<RecordWords>() / 8
-            && self.packet <= size_of::<PacketWords>() / 8
-            && self.event <= size_of::<EventWords>() / 8
-    }
-
-    /// # Panics
-    /// There are fewer words than needed. Each check has a branch of its own, which costs less than one for all of
-    /// them.
-    #[inline(always)]
-    fn check(self, words: &Words<'_>) {
-        if words.node.len() < self.node {
-            misfit("node");
-        }
-        if words.partition.len() < self.partition {
-            misfit("partition");
-        }
-        if words.packet.len() < self.packet {
-            misfit("packet");
-        }
-        if words.event.len() < self.event {
-            misfit("event");
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn misfit(whose: &str) -> ! {
-    panic!("there are fewer {whose} words than the queue program has")
-}
-
 /// Translates a handler that the verifier accepted into `builder`'s function, an [`Entry`].
-fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: TargetFrontendConfig) {
+fn translate(
+    handler: &Handler,
+    mut builder: FunctionBuilder<'_>,
+    target: TargetFrontendConfig,
+) -> Result<(), Unsupported> {
     let signature = &mut builder.func.signature;
     signature.call_conv = target.default_call_conv;
     signature.params.extend([AbiParam::new(I64); 4]);
@@ -282,8 +133,9 @@ fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: Target
     builder.switch_to_block(entry);
     builder.seal_block(entry);
     let bases = builder.block_params(entry).try_into().expect("four parameters were declared");
-    Translator::new(handler, &mut builder, bases).all();
+    Translator::new(handler, &mut builder, bases).all()?;
     builder.finalize(target);
+    Ok(())
 }
 
 /// Words are 8 bytes, aligned and in bounds.
@@ -296,10 +148,6 @@ struct Translator<'t, 'f> {
     bases: [clif::Value; 4],
     /// The handler's values as Cranelift values.
     values: Vec<Option<clif::Value>>,
-    /// Words that were loaded or stored, in variables. Nothing else writes them while a handler runs.
-    slots: BTreeMap<Slot, Variable>,
-    /// The words whose variable is valid on all paths to this point.
-    known: BTreeSet<Slot>,
 }
 
 impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
@@ -310,198 +158,139 @@ impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
     fn word(&mut self, n: i64) -> clif::Value {
         self.builder.ins().iconst(I64, n)
     }
+
+    fn operand(&mut self, value: Value) -> Result<clif::Value, Unsupported> {
+        let undefined = || Unsupported { reason: format!("v{} is not defined here", value.0), line: 0 };
+        self.values[value.0 as usize].ok_or_else(undefined)
+    }
 }
 
 impl<'t, 'f> Translator<'t, 'f> {
-    /// Makes a translator of a handler; `bases` are the addresses of the words of each scope, and `ends` says how to
-    /// return a verdict.
+    /// Makes a translator of a handler; `bases` are the addresses of the words of each scope.
     fn new(handler: &'t Handler, builder: &'t mut FunctionBuilder<'f>, bases: [clif::Value; 4]) -> Self {
         let values = vec![None; handler.types.len()];
-        Self { handler, builder, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
+        Self { handler, builder, bases, values }
     }
 
-    /// Translates the whole handler. A path without a verdict passes.
-    fn all(mut self) {
+    /// Translates the whole handler.
+    fn all(mut self) -> Result<(), Unsupported> {
         let handler = self.handler;
-        if !self.block(&handler.body) {
-            self.end(Verdict::Pass, 0);
-        }
+        assert!(self.block(&handler.body)?, "the verifier requires an end on each path");
+        Ok(())
     }
 
     /// Translates a block; returns whether all its paths end.
-    fn block(&mut self, steps: &[Step]) -> bool {
+    fn block(&mut self, steps: &[Step]) -> Result<bool, Unsupported> {
         for step in steps {
             match step {
-                Step::Let(value, op) => {
-                    let made = self.op(op, self.handler.types[usize::from(value.0)]);
-                    self.values[usize::from(value.0)] = Some(made);
+                Step::Let(value, op) => self.values[value.0 as usize] = Some(self.op(op)?),
+                Step::Load(value, slot) => {
+                    self.values[value.0 as usize] = Some(self.load(*slot, self.ty(*value)));
                 }
-                Step::Store(slot, value) => self.store(*slot, *value),
+                Step::Store(slot, value) => self.store(*slot, *value)?,
                 Step::If { by, then, otherwise } => {
-                    if self.branch(*by, then, otherwise) {
-                        return true;
+                    if self.branch(*by, then, otherwise)? {
+                        return Ok(true);
                     }
                 }
                 Step::End(verdict, line) => {
                     self.end(*verdict, *line);
-                    return true;
+                    return Ok(true);
                 }
                 Step::Give(value) => {
-                    let value = self.get(*value);
+                    let value = self.operand(*value)?;
                     self.builder.ins().return_(&[value]);
-                    return true;
+                    return Ok(true);
                 }
             }
         }
-        false
+        Ok(false)
     }
 
     /// Translates a branch; returns whether both sides end.
-    fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> bool {
+    fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> Result<bool, Unsupported> {
         let [yes, no, behind] = [(); 3].map(|()| self.builder.create_block());
-        let by = self.get(by);
+        let by = self.operand(by)?;
         let (by, is_not) = self.without_not(by);
         let [first, second] = if is_not { [no, yes] } else { [yes, no] };
         self.builder.ins().brif(by, first, &[], second, &[]);
-        let known_before = self.known.clone();
-        let mut known_behind: Option<BTreeSet<Slot>> = None;
+        let mut ends = true;
         for (at, steps) in [(yes, then), (no, otherwise)] {
             self.builder.switch_to_block(at);
             self.builder.seal_block(at);
-            self.known.clone_from(&known_before);
-            if self.block(steps) {
-                continue;
+            if !self.block(steps)? {
+                self.builder.ins().jump(behind, &[]);
+                ends = false;
             }
-            self.builder.ins().jump(behind, &[]);
-            known_behind = Some(match known_behind {
-                Some(other) => other.intersection(&self.known).copied().collect(),
-                None => self.known.clone(),
-            });
         }
-        let Some(known) = known_behind else { return true };
-        self.known = known;
+        if ends {
+            return Ok(true);
+        }
         self.builder.switch_to_block(behind);
         self.builder.seal_block(behind);
-        false
+        Ok(false)
     }
 
-    /// Emits the end of the handler: a return of the verdict's word, or a jump to the verdict's block.
+    /// Emits the end of the handler: a return of the verdict's word.
     fn end(&mut self, verdict: Verdict, line: u32) {
         let word = self.word(verdict.word(line) as i64);
         self.builder.ins().return_(&[word]);
     }
 
     /// Emits an operation. Truth values are bytes of 0 or 1.
-    fn op(&mut self, op: &Op, ty: Ty) -> clif::Value {
-        match *op {
-            Op::Int(n) => self.word(n),
-            Op::Float(x) => self.builder.ins().f64const(x),
-            Op::Bool(b) => self.builder.ins().iconst(I8, i64::from(b)),
-            Op::Load(slot) => self.load(slot, ty),
-            Op::IntBinary(op, a, b) => self.int_binary(op, self.get(a), self.get(b)),
-            Op::IntCompare(cmp, a, b) => {
-                let (a, b) = (self.get(a), self.get(b));
-                self.builder.ins().icmp(int_cc(cmp), a, b)
-            }
-            Op::FloatBinary(op, a, b) => self.float_binary(op, self.get(a), self.get(b)),
-            Op::FloatUnary(op, a) => self.float_unary(op, self.get(a)),
-            Op::FloatCompare(cmp, a, b) => {
-                let (a, b) = (self.get(a), self.get(b));
-                self.builder.ins().fcmp(float_cc(cmp), a, b)
-            }
-            Op::IntToFloat(a) => {
-                let a = self.get(a);
-                self.builder.ins().fcvt_from_sint(F64, a)
-            }
-            Op::FloatToInt(a) => {
-                let a = self.get(a);
-                self.builder.ins().fcvt_to_sint_sat(I64, a)
-            }
-            Op::BoolBinary(op, a, b) => self.bool_binary(op, self.get(a), self.get(b)),
-            Op::Not(a) => {
-                let a = self.get(a);
-                self.not(a)
-            }
+    fn op(&mut self, op: &Op) -> Result<clif::Value, Unsupported> {
+        Ok(match *op {
+            Op::IntConst(n) => self.word(n),
+            Op::FloatConst(x) => self.builder.ins().f64const(x),
+            Op::BoolConst(b) => self.builder.ins().iconst(I8, i64::from(b)),
             Op::Select(by, a, b) => {
-                let (by, a, b) = (self.get(by), self.get(a), self.get(b));
+                let (by, a, b) = (self.operand(by)?, self.operand(a)?, self.operand(b)?);
                 let (by, is_not) = self.without_not(by);
                 let [a, b] = if is_not { [b, a] } else { [a, b] };
                 self.builder.ins().select(by, a, b)
             }
-            Op::Hash(a) => {
-                let hash = self.hash_word(self.get(a));
-                self.upper_half(hash)
+            _ => {
+                let other = || Unsupported { reason: format!("{op:?} is no operation of queues"), line: 0 };
+                self.word_op(op)?.ok_or_else(other)?
             }
-            Op::HashMix(a, b) => {
-                let hash = self.hash_mix(self.get(a), self.get(b));
-                self.upper_half(hash)
-            }
-            Op::Log2(a) => self.log2(self.get(a)),
-        }
+        })
     }
 
-    /// Emits the upper 32 bits of a word.
-    fn upper_half(&mut self, word: clif::Value) -> clif::Value {
-        let half = self.word(32);
-        self.builder.ins().ushr(word, half)
-    }
-
-    /// Emits the binary logarithm, rounded down; 0 for numbers below 1.
-    fn log2(&mut self, word: clif::Value) -> clif::Value {
-        let (one, highest) = (self.word(1), self.word(63));
-        let word = self.builder.ins().smax(word, one);
-        let above = self.builder.ins().clz(word);
-        self.builder.ins().isub(highest, above)
-    }
-
-    /// Reads a slot: from memory the first time, then from a variable.
+    /// Emits the load of a slot.
     fn load(&mut self, slot: Slot, ty: Ty) -> clif::Value {
-        let variable = self.variable(slot, ty);
-        if self.known.insert(slot) {
-            let (base, offset) = self.slot_address(slot);
-            let held = match ty {
-                Ty::Float => self.builder.ins().load(F64, WORD, base, offset),
-                Ty::Int => self.builder.ins().load(I64, WORD, base, offset),
-                Ty::Bool => {
-                    let word = self.builder.ins().load(I64, WORD, base, offset);
-                    let zero = self.word(0);
-                    self.builder.ins().icmp(IntCC::NotEqual, word, zero)
-                }
-            };
-            self.builder.def_var(variable, held);
-        }
-        self.builder.use_var(variable)
-    }
-
-    /// Emits the store of a value to a slot, and keeps it in the slot's variable.
-    fn store(&mut self, slot: Slot, value: Value) {
-        let ty = self.handler.types[usize::from(value.0)];
-        let value = self.get(value);
-        let variable = self.variable(slot, ty);
-        self.builder.def_var(variable, value);
-        self.known.insert(slot);
         let (base, offset) = self.slot_address(slot);
-        let word = if ty == Ty::Bool { self.builder.ins().uextend(I64, value) } else { value };
-        self.builder.ins().store(WORD, word, base, offset);
+        let held = if ty == Ty::Float { F64 } else { I64 };
+        let word = self.builder.ins().load(held, WORD, base, offset);
+        if ty != Ty::Bool {
+            return word;
+        }
+        let zero = self.word(0);
+        self.builder.ins().icmp(IntCC::NotEqual, word, zero)
     }
 
-    /// The variable of a slot. The verifier guarantees that a word has one type.
-    fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
-        let clif_ty = match ty {
-            Ty::Bool => I8,
-            Ty::Int => I64,
-            Ty::Float => F64,
-        };
-        *self.slots.entry(slot).or_insert_with(|| self.builder.declare_var(clif_ty))
+    /// Emits the store of a value to a slot.
+    fn store(&mut self, slot: Slot, value: Value) -> Result<(), Unsupported> {
+        let is_bool = self.ty(value) == Ty::Bool;
+        let value = self.operand(value)?;
+        let (base, offset) = self.slot_address(slot);
+        let word = if is_bool { self.builder.ins().uextend(I64, value) } else { value };
+        self.builder.ins().store(WORD, word, base, offset);
+        Ok(())
     }
 
     /// The base address of a slot and its offset in bytes.
     fn slot_address(&self, slot: Slot) -> (clif::Value, i32) {
+        let n_words = match slot.scope {
+            Scope::Node | Scope::Partition => size_of::<RecordWords>() / 8,
+            Scope::Packet => size_of::<PacketWords>() / 8,
+            Scope::Event => size_of::<EventWords>() / 8,
+        };
+        assert!(usize::from(slot.word) < n_words, "the verifier limits the words of {slot:?}");
         (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
     }
 
-    /// The verifier guarantees that each value is defined before its use.
-    fn get(&self, value: Value) -> clif::Value {
-        self.values[usize::from(value.0)].expect("a value is defined before it is used")
+    /// The type of a value.
+    fn ty(&self, value: Value) -> Ty {
+        self.handler.types[value.0 as usize]
     }
 }

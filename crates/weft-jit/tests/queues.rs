@@ -1,9 +1,10 @@
 //! Compiled handlers of queues behave as the interpreter.
 
 use std::sync::Arc;
+use weft_ir::queue::generate::{self, HandlerWords};
 use weft_ir::queue::{
-    Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueCode, Scope, Slot, Step, Ty, Value,
-    Verdict, Words, generate, word,
+    FIELDS_MAX, Field, Handler, Handlers, Level, Moment, PacketOrder, Partitions, QueueCode, Scope, Slot,
+    Step, Ty, Value, Verdict, word,
 };
 use weft_jit::Jit;
 
@@ -20,7 +21,7 @@ fn compiled_handlers_match_interpreter() {
     for seed in 0..said.unwrap_or(SEEDS) {
         let compared = generate::compare(seed, |program| {
             let compiled = jit.compile_queue(program).map_err(|refused| refused.to_string())?;
-            Ok(Box::new(Arc::new(compiled)) as Box<dyn QueueCode>)
+            Ok(Arc::new(compiled) as Arc<dyn QueueCode>)
         });
         n_handlers += compared.unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
     }
@@ -40,28 +41,24 @@ fn missing_handlers_pass() {
     let compiled =
         Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(bare))).expect("an empty program compiles");
     assert_eq!(compiled.code_bytes(), 0);
+    let mut words = HandlerWords::at_start(&program.levels[0]);
     for moment in [Moment::Enqueue, Moment::Dequeue, Moment::Every(3)] {
-        let words = Words { node: &mut [], partition: &mut [], packet: &mut [], event: &mut [] };
-        assert_eq!(compiled.run(0, moment, words), Verdict::Pass.word(0));
+        assert_eq!(compiled.run(0, moment, words.lend()), Verdict::Pass.word(0));
     }
 }
 
 #[test]
-#[should_panic(expected = "there are fewer event words than the queue program has")]
-fn too_few_words_are_refused() {
-    // Code would write outside its words.
+fn too_many_fields_are_refused() {
+    // Code would write behind the words of a packet.
     let mut program = generate::program(&mut generate::Rng::from_seed(1));
-    let one = Handler {
-        body: vec![
-            Step::Let(Value(0), Op::Int(1)),
-            Step::Store(Slot::new(Scope::Event, word::HOLD), Value(0)),
-            Step::End(Verdict::Pass, 1),
-        ],
-        types: vec![Ty::Int],
-    };
-    program.levels[0].handlers.activate = Some(one);
-    let compiled =
-        Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(program))).expect("the program is well-formed");
-    let event = &mut [0; word::HOLD as usize];
-    compiled.run(0, Moment::Activate, Words { node: &mut [], partition: &mut [], packet: &mut [], event });
+    program.fields = vec![Field::Flow; FIELDS_MAX];
+    let jit = Jit::new().expect("this machine is one that code is generated for");
+    let last = Slot::new(Scope::Packet, word::FIELDS + FIELDS_MAX as u16 - 1);
+    let body = vec![Step::Load(Value(0), last), Step::Store(last, Value(0)), Step::End(Verdict::Pass, 1)];
+    program.levels[0].handlers.enqueue = Some(Handler { body, types: vec![Ty::Int] });
+    let compiled = jit.compile_queue(&Arc::new(program.clone())).expect("the program is well-formed");
+    compiled.run(0, Moment::Enqueue, HandlerWords::at_start(&program.levels[0]).lend());
+    program.fields.push(Field::Flow);
+    let refused = jit.compile_queue(&Arc::new(program)).expect_err("a packet has too few words");
+    assert!(refused.reason.contains("18 fields, and 17 at most"), "{}", refused.reason);
 }

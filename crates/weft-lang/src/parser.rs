@@ -66,9 +66,8 @@ pub fn expected_after(text: &str) -> Expected {
 
 /// Each construct that a keyword begins, with an example of it.
 pub fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let items = ITEMS.iter().map(|row| (row.keyword, row.form));
     let kinds = KINDS.iter().map(|(row, _)| (row.keyword, row.form));
-    items
+    forms_of(ITEMS)
         .chain(kinds)
         .chain(element::forms())
         .chain(stmt::forms())
@@ -120,6 +119,26 @@ struct Row<F> {
 struct Create {
     start: Span,
     or_replace: bool,
+}
+
+/// The row of a keyword; None if there is none.
+fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
+    rows.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
+}
+
+/// The keywords of rows.
+fn keywords<F>(rows: &'static [Row<F>]) -> impl Iterator<Item = &'static str> + Clone {
+    rows.iter().map(|row| row.keyword)
+}
+
+/// The keywords of rows, each with an example.
+fn forms_of<F>(rows: &'static [Row<F>]) -> impl Iterator<Item = (&'static str, &'static str)> {
+    rows.iter().map(|row| (row.keyword, row.form))
+}
+
+/// Lists keywords for a message.
+fn list_of(keywords: impl Iterator<Item = &'static str>) -> Vec<String> {
+    keywords.map(|keyword| format!("`{keyword}`")).collect()
 }
 
 type ReadItem = fn(&mut Parser<'_>, Span) -> Parsed<Item>;
@@ -205,7 +224,7 @@ impl Parser<'_> {
                 }
             }
         }
-        self.offer(ITEMS.iter().map(|row| row.keyword));
+        self.offer(keywords(ITEMS));
         (items, misses)
     }
 
@@ -247,7 +266,7 @@ impl Parser<'_> {
                 "a file can `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows; use `weft query` for running nodes",
             ));
         }
-        let Some(meant) = nearest_keyword(word, ITEMS.iter().map(|row| row.keyword)) else {
+        let Some(meant) = nearest_keyword(word, keywords(ITEMS)) else {
             return Err(self.expected("`CREATE`, `IMPORT`, `DROP` or `INSERT`"));
         };
         self.misspelled(word, meant, "a file");
@@ -255,6 +274,48 @@ impl Parser<'_> {
         self.bump_keyword();
         self.form = row.form;
         (row.read)(self, start)
+    }
+
+    /// Consumes the keyword of a row and sets its form; returns the row. Reports a misspelled keyword in `place`, and
+    /// continues with the intended one. `others` completes the message about another word.
+    fn begin<F>(&mut self, rows: &'static [Row<F>], place: &str, others: &str) -> Parsed<&'static Row<F>> {
+        self.form = "";
+        let word = self.word().unwrap_or_default();
+        let row = match find(rows, word) {
+            Some(row) => row,
+            None => {
+                let meant = nearest_keyword(word, keywords(rows));
+                let Some(row) = meant.and_then(|meant| find(rows, meant)) else {
+                    let known = list_of(keywords(rows)).join(", ");
+                    return Err(self.expected(&format!("{known}, {others}")));
+                };
+                self.misspelled(word, row.keyword, place);
+                row
+            }
+        };
+        self.bump_keyword();
+        self.form = row.form;
+        Ok(row)
+    }
+
+    /// Parses the options or policies of an item, up to its end. Skips those with errors.
+    fn options<T, F>(&mut self, rows: &'static [Row<F>], read: fn(&mut Self) -> Parsed<T>) -> Vec<T> {
+        let mut options = Vec::new();
+        while !self.at_eof() && !self.peek_keyword(0, "END") && !self.peek_keyword(0, "CREATE") {
+            let before = self.index();
+            self.layout.line(before);
+            match read(self) {
+                Ok(option) => options.push(option),
+                Err(_) => {
+                    self.skip_option();
+                    if self.index() == before {
+                        self.bump();
+                    }
+                }
+            }
+        }
+        self.offer(keywords(rows).chain(["END"]));
+        options
     }
 
     /// Reports a misspelled keyword; the caller continues with the intended one.
@@ -317,7 +378,7 @@ impl Parser<'_> {
 
     /// True if the word `ahead` begins an item, in this version or another.
     fn is_item_word(&self, ahead: usize) -> bool {
-        let keywords = ITEMS.iter().map(|row| row.keyword).chain(RUNNING_ONLY_STATEMENTS.iter().copied());
+        let keywords = keywords(ITEMS).chain(RUNNING_ONLY_STATEMENTS.iter().copied());
         keywords.into_iter().any(|keyword| self.peek_keyword(ahead, keyword))
     }
 

@@ -383,7 +383,7 @@ fn namespace(kind: Kind) -> u8 {
 }
 
 /// The word of a kind in a sentence.
-pub(crate) fn kind_word(kind: Kind) -> &'static str {
+pub(crate) const fn kind_word(kind: Kind) -> &'static str {
     match kind {
         Kind::Type => "type",
         Kind::Table => "table",

@@ -41,25 +41,25 @@ const MADE: &[(&str, Make)] = &[
 /// Codes that no program text can trigger, and the file with their test.
 const ELSEWHERE: &[(&str, &str)] = &[
     // The effects of an element are known after lowering.
-    ("W0430", "crates/weft/src/compile.rs"),
+    ("W0430", "crates/weft-control/src/compile.rs"),
     // The conflicts between fields are known after lowering.
     ("W0433", "crates/weft-opt/tests/it/swap.rs"),
     // The cost of a handler is known after lowering.
-    ("W0431", "crates/weft/src/compile.rs"),
+    ("W0431", "crates/weft-control/src/compile.rs"),
     // The program is valid by itself, but does not match the state of a running network.
-    ("W0501", "crates/weft/src/compile.rs"),
+    ("W0501", "crates/weft-control/src/compile.rs"),
     // The back ends of this version support every program that passes the check.
-    ("W0502", "crates/weft/src/compile.rs"),
+    ("W0502", "crates/weft-control/src/compile.rs"),
     // Names are resolved when a network starts, by its machine.
     ("W0503", "crates/weft/tests/it/commands.rs"),
     // Keys are read by the machine of the network.
-    ("W0504", "crates/weft/src/natives.rs"),
+    ("W0504", "crates/weft/src/machine.rs"),
     // A valid pattern may be too large, which is known after its compilation.
-    ("W0505", "crates/weft/src/natives.rs"),
+    ("W0505", "crates/weft/src/machine.rs"),
     // No text is known that triggers it; it would be fixed.
     ("W0506", "crates/weft/src/running.rs"),
     // The memory limit is set by an option or by the machine.
-    ("W0507", "crates/weft/src/compile.rs"),
+    ("W0507", "crates/weft-control/src/compile.rs"),
 ];
 
 /// The number of lines in a `.stderr` file of a generated program, from the end.

@@ -1,9 +1,9 @@
 //! Reads and sets JSON values by pointer (RFC 6901), without parsing the rest into a tree.
 
-use crate::PrepareError;
 use core::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use weft_core::native::PrepareError;
 use weft_core::native::{Arg, Call, Ended, NATIVE_BYTES_MAX, Prepared};
 
 /// `json_get`.

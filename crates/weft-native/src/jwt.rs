@@ -1,6 +1,6 @@
 //! Message authentication, and JSON Web Tokens protected by it (RFC 7515, RFC 7519).
 
-use crate::{PrepareError, key, option};
+use crate::{key, option};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use core::fmt;
@@ -8,6 +8,7 @@ use hmac::{KeyInit as _, Mac as _};
 use ring::signature::{ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use serde_json::{Map, Value as Json};
 use sha2::Sha256;
+use weft_core::native::PrepareError;
 use weft_core::native::{Call, Ended, NativeDecl, Prepared};
 use weft_core::{Interval, Time, Value};
 

@@ -1,9 +1,9 @@
 //! Parses keys from the bytes of a file or a variable.
 
-use crate::PrepareError;
 use crate::text::push_unhex;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use weft_core::native::PrepareError;
 use zeroize::Zeroizing;
 
 /// Largest size of a key file.

@@ -23,7 +23,7 @@ mod text;
 use core::fmt;
 use std::sync::Arc;
 use weft_core::Value;
-use weft_core::native::{Call, Ended, Native, NativeDecl, Prepared};
+use weft_core::native::{Call, Ended, Native, NativeDecl, PrepareError, Prepared};
 
 pub use jwt::{TOKEN_BYTES_MAX, is_key_public};
 pub use key::KEY_BYTES_MAX;
@@ -47,24 +47,6 @@ impl fmt::Debug for Secrets<'_> {
         f.write_str("Secrets")
     }
 }
-
-/// Why a function cannot be prepared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PrepareError {
-    /// The key is missing, or has the wrong form or length. The text names the key, without its content.
-    Key(String),
-    /// A constant or an option is invalid.
-    Constant(String),
-}
-
-impl fmt::Display for PrepareError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Key(why) | Self::Constant(why)) = self;
-        f.write_str(why)
-    }
-}
-
-impl core::error::Error for PrepareError {}
 
 /// Prepares a function for calls.
 ///

@@ -1,8 +1,8 @@
 //! Native functions that search text: regular expressions and sets of texts, compiled once.
 
-use crate::PrepareError;
 use aho_corasick::AhoCorasick;
 use regex::{Regex, RegexBuilder};
+use weft_core::native::PrepareError;
 use weft_core::native::{Arg, Call, Ended, NATIVE_BYTES_MAX, Prepared};
 
 /// Largest size of a compiled pattern in bytes.

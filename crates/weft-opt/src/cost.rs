@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::table::Table;
+use weft_ir::graph;
 use weft_ir::ir::{BytesCmp, Function, Inst, Op, Ty, Value};
 use weft_ir::program::{ChainProgram, Element, Handlers};
 
@@ -111,7 +112,7 @@ const COPY_NS_PER_KIB: u64 = 100;
 
 /// Returns the bytes of the constants in a function.
 fn literals(function: &Function) -> BTreeMap<Value, &[u8]> {
-    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let insts = function.insts();
     insts
         .filter_map(|inst| match &inst.op {
             Op::BytesConst(bytes) => inst.result.map(|result| (result, &bytes[..])),
@@ -219,69 +220,25 @@ fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
     let mut behind = vec![0_u64; function.blocks.len()];
     // Without recursion, because a path is as long as a handler. Backwards from the end, so that the successors of a
     // block are known; back edges are not, and their iterations are in the weights.
-    for at in reverse_postorder(function) {
-        let jumps = function.blocks[at].end.jumps();
-        let most = jumps.iter().map(|jump| behind[jump.block.0 as usize]).max().unwrap_or(0);
+    for at in graph::post_order(&graph::successors(function)) {
+        let most = function.blocks[at].end.targets().into_iter().map(|to| behind[to]).max().unwrap_or(0);
         behind[at] = of_block(at).saturating_mul(weights[at]).saturating_add(most);
     }
     behind.first().copied().unwrap_or(0)
 }
 
-/// The reachable blocks, each after all its successors except by back edges.
-fn reverse_postorder(function: &Function) -> Vec<usize> {
-    let next = |at: usize, nth: usize| -> Option<usize> {
-        function.blocks[at].end.jumps().get(nth).map(|jump| jump.block.0 as usize)
-    };
-    let mut entered = vec![false; function.blocks.len()];
-    let (mut done, mut open) = (Vec::new(), Vec::new());
-    if let Some(entry) = entered.first_mut() {
-        *entry = true;
-        open.push((0, 0));
-    }
-    while let Some((at, nth)) = open.pop() {
-        let Some(to) = next(at, nth) else {
-            done.push(at);
-            continue;
-        };
-        open.push((at, nth + 1));
-        if !core::mem::replace(&mut entered[to], true) {
-            open.push((to, 0));
-        }
-    }
-    done
-}
-
 /// Computes how often each block runs at most: the product of the scans around it.
 fn weights(function: &Function) -> Vec<u64> {
     let n = function.blocks.len();
-    let (mut leads_to, mut comes_from) = (vec![Vec::new(); n], vec![Vec::new(); n]);
-    for (at, block) in function.blocks.iter().enumerate() {
-        for jump in block.end.jumps() {
-            leads_to[at].push(jump.block.0 as usize);
-            comes_from[jump.block.0 as usize].push(at);
-        }
-    }
+    let leads_to = graph::successors(function);
+    let comes_from = graph::predecessors(&leads_to);
     let mut weights = vec![1u64; n];
     for (head, block) in function.blocks.iter().enumerate() {
         let Some(rows_max) = block.scan_rows_max else { continue };
-        let (behind, before) = (reached(&leads_to, head), reached(&comes_from, head));
+        let (behind, before) = (graph::reached(&leads_to, head), graph::reached(&comes_from, head));
         for at in (0..n).filter(|at| behind[*at] && before[*at]) {
             weights[at] = weights[at].saturating_mul(rows_max + 1);
         }
     }
     weights
-}
-
-/// The blocks reachable from one; itself only through a cycle.
-fn reached(successors: &[Vec<usize>], from: usize) -> Vec<bool> {
-    let mut reached = vec![false; successors.len()];
-    let mut ahead = vec![from];
-    while let Some(at) = ahead.pop() {
-        for &to in &successors[at] {
-            if !core::mem::replace(&mut reached[to], true) {
-                ahead.push(to);
-            }
-        }
-    }
-    reached
 }

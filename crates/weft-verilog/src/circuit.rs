@@ -162,6 +162,7 @@ impl Circuit {
         let (net, roots) = share::share(&lowered.net, &lowered.roots, &lowered.paths);
         let (mut net, mut roots) = net.sharing(&roots);
         let seen = roots.split_off(outs.len());
+        assert!(seen.len().is_multiple_of(2), "each root comes with the wire that tells whether it is used");
         let divided = roots_of(&mut net, &roots, &seen)?;
         let mut made = Self {
             name: format!("weft_{}", plain(&program.name)),
@@ -306,12 +307,7 @@ fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> V
 
 /// The name of a word. A variable's name includes its word number, so that names are unique.
 fn name(converter: &Converter<'_>, slot: Slot) -> String {
-    let scope = match slot.scope {
-        Scope::Node => "node",
-        Scope::Partition => "partition",
-        Scope::Packet => "packet",
-        Scope::Event => "event",
-    };
+    let scope = slot.scope.name();
     if let Some(var) = converter.var(slot) {
         return format!("{scope}{}_{}", slot.word, plain(&var.name));
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::BoolOp;
 use weft_ir::queue::{
-    Field, Handler, Level, Op, PACKETS_MAX, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, word,
+    Field, Handler, Level, PACKETS_MAX, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, word,
 };
 
 /// The results at the end of a handler.
@@ -65,9 +65,10 @@ impl<'c> Converter<'c> {
     /// It takes more than [`GATES_MAX`] gates.
     pub(crate) fn handler(&mut self, handler: &Handler, path: Path) -> Result<HandlerEnd, Unsupported> {
         let values = vec![None; handler.types.len()];
-        let mut walk = Walk { converter: self, values, types: &handler.types, path };
+        let mut walk = Walk { converter: self, values, path };
         let flow = walk.block(&handler.body, Words::new(), 0)?;
-        flow.end.ok_or_else(|| Unsupported { reason: "a path without a verdict".into(), line: 0 })
+        assert!(flow.words.is_none(), "the verifier requires an end on each path");
+        Ok(flow.end.expect("a path that goes nowhere else has ended"))
     }
 
     /// Adds an input for a source, or finds it if it exists.
@@ -94,8 +95,8 @@ impl<'c> Converter<'c> {
             let range = match (var.ty, var.signed) {
                 (Ty::Bool, _) => Range::BIT,
                 (Ty::Float, _) => Range::FULL,
-                (Ty::Int, true) => Range::signed_bits_of(u32::from(var.bits).max(1)),
-                (Ty::Int, false) => Range::bits_of(u32::from(var.bits)),
+                (_, true) => Range::signed_bits_of(u32::from(var.bits).max(1)),
+                (_, false) => Range::bits_of(u32::from(var.bits)),
             };
             return (var.ty, range);
         }
@@ -181,7 +182,6 @@ struct Flow {
 struct Walk<'w, 'c> {
     converter: &'w mut Converter<'c>,
     values: Vec<Option<Wire>>,
-    types: &'w [Ty],
     /// The conditions of the current path.
     path: Path,
 }
@@ -210,7 +210,11 @@ impl Walk<'_, '_> {
                 return Err(Unsupported { reason: format!("it takes more than {GATES_MAX} gates"), line });
             }
             match step {
-                Step::Let(value, op) => self.define(*value, op, &words, line),
+                Step::Let(value, op) => self
+                    .define(*value, line, |walk| walk.converter.net.op(op, |value| get(&walk.values, value))),
+                Step::Load(value, slot) => self.define(*value, line, |walk| {
+                    words.get(slot).copied().unwrap_or_else(|| walk.converter.initial_word(*slot))
+                }),
                 Step::Store(slot, value) => {
                     words.insert(*slot, get(&self.values, *value));
                 }
@@ -238,14 +242,11 @@ impl Walk<'_, '_> {
         Ok(Flow { ended: self.converter.net.bool(false), end: None, words: Some(words) })
     }
 
-    /// Converts an operation and records its wire as the value.
-    fn define(&mut self, value: Value, op: &Op, words: &Words, line: u32) {
+    /// Makes the wire of a value, and records the line and the conditions of a costly gate.
+    fn define(&mut self, value: Value, line: u32, make: impl FnOnce(&mut Self) -> Wire) {
         let n_before = self.converter.net.len();
-        let wire = match op {
-            Op::Load(slot) => self.load(*slot, self.types[usize::from(value.0)], words),
-            op => self.converter.net.op(op, |value| get(&self.values, value)),
-        };
-        self.values[usize::from(value.0)] = Some(wire);
+        let wire = make(self);
+        self.values[value.0 as usize] = Some(wire);
         let is_of_floats = is_of_floats(self.converter.net.gate(wire));
         if is_of_floats && wire.index() >= n_before {
             self.converter.lines.insert(wire, line);
@@ -258,13 +259,6 @@ impl Walk<'_, '_> {
     /// The flow after a verdict: nothing follows.
     fn ended(&mut self, end: HandlerEnd) -> Flow {
         Flow { ended: self.converter.net.bool(true), end: Some(end), words: None }
-    }
-
-    /// The current wire of a slot: as stored before, or its input.
-    fn load(&mut self, slot: Slot, ty: Ty, words: &Words) -> Wire {
-        let wire = words.get(&slot).copied().unwrap_or_else(|| self.converter.initial_word(slot));
-        debug_assert!(ty != Ty::Bool || self.converter.net.range(wire).is_within(Range::BIT));
-        wire
     }
 
     /// Converts both sides of a branch, and merges their states and ends by the condition.
@@ -312,7 +306,7 @@ impl Walk<'_, '_> {
 
 /// The verifier guarantees that each value is defined before its use.
 fn get(values: &[Option<Wire>], value: Value) -> Wire {
-    values[usize::from(value.0)].expect("a value is defined before it is used")
+    values[value.0 as usize].expect("a value is defined before it is used")
 }
 
 /// Whether a gate computes with floats.
@@ -332,6 +326,6 @@ fn next_line(steps: &[Step]) -> Option<u32> {
     steps.iter().find_map(|step| match step {
         Step::End(_, line) => Some(*line),
         Step::If { then, otherwise, .. } => next_line(then).or_else(|| next_line(otherwise)),
-        Step::Let(..) | Step::Store(..) | Step::Give(_) => None,
+        Step::Let(..) | Step::Load(..) | Step::Store(..) | Step::Give(_) => None,
     })
 }

@@ -29,13 +29,13 @@ pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
         Gate::FloatCompare(op, a, b) => match (net.gate(a), net.gate(b)) {
             (_, Gate::Float(bits)) => {
                 let fixed = fixed(net, a)?;
-                let (op, bound) = below(op, scaled(bits, fixed))?;
+                let (op, bound) = compare_with(op, scaled(bits, fixed), false)?;
                 let bound = net.int(bound);
                 Some(net.compare(op, fixed.number, bound))
             }
             (Gate::Float(bits), _) => {
                 let fixed = fixed(net, b)?;
-                let (op, bound) = above(op, scaled(bits, fixed))?;
+                let (op, bound) = compare_with(op, scaled(bits, fixed), true)?;
                 let bound = net.int(bound);
                 Some(net.compare(op, bound, fixed.number))
             }
@@ -122,22 +122,14 @@ fn scaled(bits: u64, fixed: Fixed) -> f64 {
     f64::from_bits(bits) * f64::from(-fixed.power).exp2()
 }
 
-/// Compares an integer with a bound on the right.
-fn below(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
-    match op {
-        FloatCmp::Lt => Some((IntCmp::SLt, clamped(bound.ceil())?)),
-        FloatCmp::Le => Some((IntCmp::SLe, clamped(bound.floor())?)),
-        FloatCmp::Eq | FloatCmp::Ne => None,
-    }
-}
-
-/// Compares a bound on the left with an integer.
-fn above(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
-    match op {
-        FloatCmp::Lt => Some((IntCmp::SLt, clamped(bound.floor())?)),
-        FloatCmp::Le => Some((IntCmp::SLe, clamped(bound.ceil())?)),
-        FloatCmp::Eq | FloatCmp::Ne => None,
-    }
+/// Compares an integer with a bound, which is on the left or on the right: the comparison, and the bound as an integer.
+fn compare_with(op: FloatCmp, bound: f64, is_left: bool) -> Option<(IntCmp, i64)> {
+    let (op, rounds_up) = match op {
+        FloatCmp::Lt => (IntCmp::SLt, !is_left),
+        FloatCmp::Le => (IntCmp::SLe, is_left),
+        FloatCmp::Eq | FloatCmp::Ne => return None,
+    };
+    Some((op, clamped(if rounds_up { bound.ceil() } else { bound.floor() })?))
 }
 
 /// A bound beyond all integers is also beyond these.

@@ -4,10 +4,10 @@
 //! the range of its values, which determines its number of bits.
 
 use crate::range::Range;
-use crate::roots;
+use crate::{TABLE_BITS_MAX, roots};
 use rustc_hash::FxHashMap;
-use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
-use weft_ir::queue::run::pure;
+use weft_ir::interp::evaluate;
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 use weft_ir::queue::{Op, Ty, Value};
 
 /// The output of a gate.
@@ -48,50 +48,35 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
-    /// Iterates over the operands of the gate.
-    pub(crate) fn operands(&self) -> impl Iterator<Item = Wire> + use<> {
-        let all = match *self {
-            Self::Const(_) | Self::Float(_) | Self::Input(_) => [None; 3],
-            Self::Not(a)
-            | Self::Hash(a)
-            | Self::Log2(a)
-            | Self::Table(_, a)
-            | Self::Root(_, a)
-            | Self::FloatUnary(_, a)
-            | Self::ToFloat(a)
-            | Self::ToInt(a) => [Some(a), None, None],
-            Self::Int(_, a, b)
-            | Self::Compare(_, a, b)
-            | Self::Bool(_, a, b)
-            | Self::HashMix(a, b)
-            | Self::FloatBinary(_, a, b)
-            | Self::FloatCompare(_, a, b) => [Some(a), Some(b), None],
-            Self::Mux(by, a, b) => [Some(by), Some(a), Some(b)],
-        };
-        all.into_iter().flatten()
+    /// The operands, and the operation of the interpreter on the first, second and third of them.
+    fn parts(self) -> ([Option<Wire>; 3], Option<Op>) {
+        let [a, b, c] = [Value(0), Value(1), Value(2)];
+        let one = |x, op| ([Some(x), None, None], Some(op));
+        let two = |x, y, op| ([Some(x), Some(y), None], Some(op));
+        match self {
+            Self::Input(_) => ([None; 3], None),
+            Self::Table(_, x) | Self::Root(_, x) => ([Some(x), None, None], None),
+            Self::Const(n) => ([None; 3], Some(Op::IntConst(n))),
+            Self::Float(bits) => ([None; 3], Some(Op::FloatConst(f64::from_bits(bits)))),
+            Self::Int(op, x, y) => two(x, y, Op::IntBinary(op, a, b)),
+            Self::Compare(op, x, y) => two(x, y, Op::IntCompare(op, a, b)),
+            Self::Bool(op, x, y) => two(x, y, Op::BoolBinary(op, a, b)),
+            Self::Not(x) => one(x, Op::Not(a)),
+            Self::Mux(by, x, y) => ([Some(by), Some(x), Some(y)], Some(Op::Select(a, b, c))),
+            Self::Hash(x) => one(x, Op::Hash(a)),
+            Self::HashMix(x, y) => two(x, y, Op::HashMix(a, b)),
+            Self::Log2(x) => one(x, Op::Log2(a)),
+            Self::FloatBinary(op, x, y) => two(x, y, Op::FloatBinary(op, a, b)),
+            Self::FloatUnary(op, x) => one(x, Op::FloatUnary(op, a)),
+            Self::FloatCompare(op, x, y) => two(x, y, Op::FloatCompare(op, a, b)),
+            Self::ToFloat(x) => one(x, Op::IntToFloat(Signed::Yes, a)),
+            Self::ToInt(x) => one(x, Op::FloatToInt(Signed::Yes, a)),
+        }
     }
 
-    /// The operation of the interpreter for this gate, on its first, second and third operand.
-    fn op(&self) -> Option<Op> {
-        let [a, b, c] = [Value(0), Value(1), Value(2)];
-        Some(match *self {
-            Self::Const(n) => Op::Int(n),
-            Self::Float(bits) => Op::Float(f64::from_bits(bits)),
-            Self::Int(op, ..) => Op::IntBinary(op, a, b),
-            Self::Compare(op, ..) => Op::IntCompare(op, a, b),
-            Self::Bool(op, ..) => Op::BoolBinary(op, a, b),
-            Self::Not(_) => Op::Not(a),
-            Self::Mux(..) => Op::Select(a, b, c),
-            Self::Hash(_) => Op::Hash(a),
-            Self::HashMix(..) => Op::HashMix(a, b),
-            Self::Log2(_) => Op::Log2(a),
-            Self::FloatBinary(op, ..) => Op::FloatBinary(op, a, b),
-            Self::FloatUnary(op, _) => Op::FloatUnary(op, a),
-            Self::FloatCompare(op, ..) => Op::FloatCompare(op, a, b),
-            Self::ToFloat(_) => Op::IntToFloat(a),
-            Self::ToInt(_) => Op::FloatToInt(a),
-            Self::Input(_) | Self::Table(..) | Self::Root(..) => return None,
-        })
+    /// Iterates over the operands of the gate.
+    pub(crate) fn operands(self) -> impl Iterator<Item = Wire> {
+        self.parts().0.into_iter().flatten()
     }
 }
 
@@ -197,7 +182,7 @@ impl Net {
         match gate {
             Gate::Table(table, at) => self.entry(table, at, taken[0]),
             Gate::Root(over, _) => roots::step(over, taken[0]),
-            gate => gate.op().map_or(0, |op| pure(&op, |value| taken[usize::from(value.0)])),
+            gate => gate.parts().1.map_or(0, |op| evaluate(&op, |value| taken[value.0 as usize])),
         }
     }
 
@@ -222,45 +207,37 @@ impl Net {
     /// Adds a gate of the same kind on other operands, simplified.
     pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
-            Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
-            Gate::Compare(op, a, b) => self.compare(op, on(a), on(b)),
-            Gate::Bool(op, a, b) => self.logic(op, on(a), on(b)),
-            Gate::Not(a) => self.not(on(a)),
-            Gate::Mux(by, a, b) => self.mux(on(by), on(a), on(b)),
-            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), WireType::int(Range::bits_of(32))),
-            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), WireType::int(Range::bits_of(32))),
-            Gate::Log2(a) => self.log2(on(a)),
-            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), WireType::FLOAT),
-            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), WireType::FLOAT),
-            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), WireType::BOOL),
-            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), WireType::FLOAT),
-            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), WireType::int(Range::FULL)),
             Gate::Table(table, a) => self.build(Gate::Table(table, on(a)), kind),
             Gate::Root(over, a) => self.root(over, on(a)),
             Gate::Const(_) | Gate::Float(_) | Gate::Input(_) => self.build(gate, kind),
+            _ => {
+                let operands: Vec<Wire> = gate.operands().map(on).collect();
+                let op = gate.parts().1.expect("all other gates are operations");
+                self.op(&op, |value| operands[value.0 as usize])
+            }
         }
     }
 
-    /// Adds the gates of an operation that is not a load; returns the result.
+    /// Adds the gates of an operation on words; returns the result.
     pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
         match *op {
-            Op::Int(n) => self.int(n),
-            Op::Bool(b) => self.bool(b),
-            Op::Float(x) => self.build(Gate::Float(x.to_bits()), WireType::FLOAT),
-            Op::Load(_) => unreachable!("a load reads a word"),
+            Op::IntConst(n) => self.int(n),
+            Op::BoolConst(b) => self.bool(b),
+            Op::FloatConst(x) => self.build(Gate::Float(x.to_bits()), WireType::FLOAT),
             Op::IntBinary(op, a, b) => self.binary(op, get(a), get(b)),
             Op::IntCompare(op, a, b) => self.compare(op, get(a), get(b)),
             Op::BoolBinary(op, a, b) => self.logic(op, get(a), get(b)),
             Op::Not(a) => self.not(get(a)),
             Op::Select(by, a, b) => self.mux(get(by), get(a), get(b)),
-            Op::Hash(a) => self.plain(Gate::Hash(get(a)), WireType::int(Range::bits_of(32))),
-            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), WireType::int(Range::bits_of(32))),
+            Op::Hash(a) => self.plain(Gate::Hash(get(a)), WireType::int(Range::FULL)),
+            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), WireType::int(Range::FULL)),
             Op::Log2(a) => self.log2(get(a)),
             Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), WireType::FLOAT),
             Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), WireType::FLOAT),
             Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), WireType::BOOL),
-            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), WireType::FLOAT),
-            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), WireType::int(Range::FULL)),
+            Op::IntToFloat(_, a) => self.plain(Gate::ToFloat(get(a)), WireType::FLOAT),
+            Op::FloatToInt(_, a) => self.plain(Gate::ToInt(get(a)), WireType::int(Range::FULL)),
+            _ => unreachable!("the verifier refuses {op:?} in queues"),
         }
     }
 
@@ -530,6 +507,10 @@ impl Net {
     /// Adds a look-up in a table.
     pub(crate) fn look_up(&mut self, table: u32, at: Wire, ty: Ty) -> Wire {
         let Range { lo, hi } = self.range(at);
+        assert!(
+            self.range(at).bits() <= TABLE_BITS_MAX,
+            "a table has an entry for each state of its address"
+        );
         if ty == Ty::Float && lo == hi {
             return self.build(Gate::Float(self.entry(table, at, lo as u64)), WireType::FLOAT);
         }
@@ -542,6 +523,7 @@ impl Net {
     /// Adds a division of a constant by the root of a wire that is not negative.
     pub(crate) fn root(&mut self, over: u64, of: Wire) -> Wire {
         let Range { lo, hi } = self.range(of);
+        assert!(lo >= 0, "a root has no negative operand");
         let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
         match lo == hi {
             true => self.int(lo),
@@ -557,8 +539,8 @@ impl Net {
             _ => None,
         };
         let operands: Option<Vec<u64>> = gate.operands().map(known).collect();
-        if let (Some(op), Some(operands)) = (gate.op(), operands) {
-            let word = pure(&op, |value| operands[usize::from(value.0)]);
+        if let (Some(op), Some(operands)) = (gate.parts().1, operands) {
+            let word = evaluate(&op, |value| operands[value.0 as usize]);
             return match kind.ty {
                 Ty::Float => self.build(Gate::Float(word), WireType::FLOAT),
                 _ => self.int(word as i64),
@@ -576,6 +558,7 @@ impl Net {
             return *wire;
         }
         let wire = Wire(self.gates.len() as u32);
+        assert!(gate.operands().all(|operand| operand < wire), "a gate comes after its operands");
         self.gates.push(gate);
         self.kinds.push(kind);
         self.built.insert(gate, wire);

@@ -31,6 +31,15 @@ pub(crate) fn module(circuit: &Circuit) -> String {
     text.out
 }
 
+/// Formats the declarations of ports.
+pub(crate) fn declarations(ports: &[Port]) -> String {
+    let lines = ports.iter().map(|Port { name, role, bits, .. }| {
+        let direction = if role.is_input() { "input " } else { "output" };
+        format!("  {direction} wire [{}:0] {name}", bits - 1)
+    });
+    lines.collect::<Vec<_>>().join(",\n")
+}
+
 struct Text<'t> {
     circuit: &'t Circuit,
     net: &'t Net,
@@ -61,12 +70,7 @@ impl Text<'_> {
         self.line(&format!("module {name} ("));
         self.line("  input  wire clk,");
         self.line("  input  wire reset,");
-        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
-            let direction = if role.is_input() { "input " } else { "output" };
-            format!("  {direction} wire [{}:0] {name}", bits - 1)
-        });
-        let lines = lines.collect::<Vec<_>>().join(",\n");
-        self.line(&lines);
+        self.line(&declarations(ports));
         self.line(");");
     }
 
@@ -152,6 +156,7 @@ impl Text<'_> {
 
     /// Prints the declaration of a wire with its value.
     fn drive(&mut self, name: &str, bits: u32, value: &str) {
+        assert!(bits > 0, "{name} has no bits");
         let _ = writeln!(self.out, "  wire [{}:0] {name} = {value};", bits - 1);
     }
 
@@ -241,6 +246,7 @@ impl Text<'_> {
 
     /// Prints a wire with the low bits of a wider value.
     fn drive_part(&mut self, name: &str, full: u32, value: &str, bits: u32) {
+        assert!(full >= bits, "{name} has more bits than its value");
         if full == bits {
             return self.drive(name, bits, value);
         }
@@ -313,14 +319,14 @@ impl Text<'_> {
         value + &literal(0, bits)
     }
 
-    /// Prints a multiplication of the word `mixed` by a constant, folded to 32 bits, that drives a wire.
+    /// Prints a multiplication of the word `mixed` by a constant, folded to 64 bits, that drives a wire.
     fn hash(&mut self, wire: Wire, mixed: &str, by: u64) {
         let name = self.name(wire);
         self.drive(&format!("{name}_mixed"), 64, mixed);
         let product = format!("{{64'd0, {name}_mixed}} * {}", literal(by, 128));
         self.drive(&format!("{name}_product"), 128, &product);
-        let folded = format!("{name}_product[63:32] ^ {name}_product[127:96]");
-        self.drive_part(&name, 32, &folded, self.bits(wire));
+        let folded = format!("{name}_product[63:0] ^ {name}_product[127:64]");
+        self.drive_part(&name, 64, &folded, self.bits(wire));
     }
 
     /// Prints the registers of the roots of the current decision, and of the root unit.

@@ -23,6 +23,7 @@ impl Range {
 
     /// The range of signed numbers with this many bits.
     pub(crate) const fn signed_bits_of(bits: u32) -> Self {
+        assert!(bits >= 1 && bits <= 64, "a signed number has 1 to 64 bits");
         let hi = ((1_u64 << (bits - 1)) - 1) as i64;
         Self { lo: !hi, hi }
     }
@@ -187,8 +188,8 @@ impl Range {
 mod tests {
     use super::*;
     use weft_core::rng::Rng;
-    use weft_ir::queue::run::pure;
-    use weft_ir::queue::{Op, Value};
+    use weft_ir::interp::evaluate;
+    use weft_ir::ir::{Op, Value};
 
     const OPS: [IntOp; 16] = [
         IntOp::Add,
@@ -242,7 +243,7 @@ mod tests {
         for _ in 0..200_000 {
             let (a, b) = (range(&mut rng), range(&mut rng));
             let (x, y) = (within(&mut rng, a), within(&mut rng, b));
-            let run = |op: Op| pure(&op, |value| if value.0 == 0 { x as u64 } else { y as u64 });
+            let run = |op: Op| evaluate(&op, |value| if value.0 == 0 { x as u64 } else { y as u64 });
             let op = rng.pick(&OPS);
             let given = run(Op::IntBinary(op, Value(0), Value(1)));
             let range = Range::of(op, a, b);

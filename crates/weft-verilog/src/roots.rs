@@ -39,11 +39,14 @@ pub(crate) fn step(over: u64, of: u64) -> u64 {
         return i64::MAX as u64;
     }
     let square = u128::from(over) * u128::from(over) / u128::from(of);
-    square.isqrt() as u64
+    let step = square.isqrt() as u64;
+    assert!(step <= over, "a root of a whole number is at least 1");
+    step
 }
 
 /// Number of bits of a step that is not divided by 0.
 pub(crate) fn bits(over: u64) -> u32 {
+    assert!(over > 0, "nothing is divided");
     64 - over.leading_zeros()
 }
 

@@ -7,56 +7,29 @@ use crate::net::Gate;
 use crate::range::Range;
 use std::collections::BTreeMap;
 use weft_core::rng::Rng;
-use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp};
+use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp, Signed};
+use weft_ir::queue::generate::HandlerWords;
 use weft_ir::queue::run::handle;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
     Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Timer,
-    Ty, Value, VarDecl, Verdict, Words, generate, word,
+    Ty, Value, VarDecl, Verdict, generate, word,
 };
 
-/// The words of a handler.
-#[derive(Clone, Debug, Default)]
-struct State {
-    words: BTreeMap<Scope, Vec<u64>>,
-}
-
-impl State {
-    fn new(program: &QueueProgram) -> Self {
-        let level = &program.levels[0];
-        let starts = |n_before: u16, vars: &[VarDecl]| {
-            let before = vec![0; usize::from(n_before)];
-            before.into_iter().chain(vars.iter().map(|var| var.start)).collect::<Vec<u64>>()
-        };
-        let words = [
-            (Scope::Node, starts(word::NODE_VARS, &level.vars)),
-            (Scope::Partition, starts(word::PARTITION_VARS, &level.partition_vars)),
-            (Scope::Packet, vec![0; program.packet_words()]),
-            (Scope::Event, vec![0; usize::from(word::EVENT_WORDS)]),
-        ];
-        Self { words: words.into() }
-    }
-
-    fn word(&mut self, slot: Slot) -> &mut u64 {
-        &mut self.words.get_mut(&slot.scope).expect("all scopes have words")[usize::from(slot.word)]
-    }
-
-    /// Draws new inputs.
-    fn come(&mut self, rng: &mut Rng, converter: &Converter<'_>) {
-        for (scope, words) in &mut self.words {
-            for (at, word) in (0..).zip(words) {
-                let slot = Slot::new(*scope, at);
-                if converter.var(slot).is_none() {
-                    *word = within(rng, converter.type_and_range(slot).1);
-                }
+/// Draws new inputs of a handler.
+fn draw(words: &mut HandlerWords, rng: &mut Rng, converter: &Converter<'_>, program: &QueueProgram) {
+    let level = &program.levels[0];
+    for (scope, n) in [
+        (Scope::Node, level.node_words()),
+        (Scope::Partition, level.partition_words()),
+        (Scope::Packet, program.packet_words() - 1),
+        (Scope::Event, word::EVENT_WORDS.into()),
+    ] {
+        for slot in (0..n as u16).map(|at| Slot::new(scope, at)) {
+            if converter.var(slot).is_none() {
+                *words.lend().word(slot) = within(rng, converter.type_and_range(slot).1);
             }
         }
-    }
-
-    fn run(&mut self, handler: &Handler) -> u64 {
-        let [node, partition, packet, event] =
-            self.words.values_mut().collect::<Vec<_>>().try_into().expect("there are four scopes");
-        handle(handler, &mut Words { node, partition, packet, event })
     }
 }
 
@@ -83,7 +56,7 @@ fn differs(
     let level = &program.levels[0];
     let converter = Converter::new(program, level, widths);
     let mut rng = Rng::from_seed(seed);
-    let mut state = State::new(program);
+    let mut words = HandlerWords::at_start(level);
     let mut registers: BTreeMap<Slot, u64> = circuit.registers.iter().map(|r| (r.slot, r.start)).collect();
     let roots: Vec<_> = circuit.driven.iter().map(|driven| driven.wire).collect();
     let roots = [roots, circuit.registers.iter().filter_map(|register| register.next).collect()].concat();
@@ -91,15 +64,15 @@ fn differs(
     let mut values = Vec::new();
     for nth in 0..runs {
         let moment = rng.below(circuit.moments.len());
-        state.come(&mut rng, &converter);
-        let before = state.clone();
+        draw(&mut words, &mut rng, &converter, program);
+        let before = words.clone();
         circuit.net.evaluate(
             &cone,
             |wire| match circuit.net.gate(wire) {
                 Gate::Input(nth) => Some(match circuit.inputs[nth as usize].0 {
                     Source::Moment => moment as u64 + 1,
                     Source::Slot(slot) if converter.var(slot).is_some() => registers[&slot],
-                    Source::Slot(slot) => before.words[&slot.scope][usize::from(slot.word)],
+                    Source::Slot(slot) => before.get(slot),
                 }),
                 _ => None,
             },
@@ -107,11 +80,11 @@ fn differs(
         );
         let handler =
             level.handlers.get(circuit.moments[moment]).expect("the moments are those with a handler");
-        let result = state.run(handler);
+        let result = handle(handler, &mut words.lend());
         let told = |what: String| Some(format!("run {nth}, {:?}: {what}", circuit.moments[moment]));
         for driven in &circuit.driven {
             let expected = match driven.role {
-                PortRole::NewWord(slot) => *state.word(slot),
+                PortRole::NewWord(slot) => words.get(slot),
                 PortRole::Verdict if !circuit.moments[moment].gives() => Verdict::of_word(result) as u64,
                 PortRole::Given if circuit.moments[moment].gives() => result,
                 _ => continue,
@@ -126,7 +99,7 @@ fn differs(
         }
         for register in &circuit.registers {
             let Some(next) = register.next else { continue };
-            let (is, expected) = (register.range.cut(values[next.index()]), *state.word(register.slot));
+            let (is, expected) = (register.range.cut(values[next.index()]), words.get(register.slot));
             let are_nan = f64::from_bits(is).is_nan() && f64::from_bits(expected).is_nan();
             if is != expected && !are_nan {
                 return told(format!("{} is {is} and not {expected}, of {before:?}", register.name));
@@ -195,10 +168,10 @@ fn many_ends_do_not_overflow_stack() {
     let enough = (0..800).flat_map(|nth| {
         let [loaded, bound, by] = [0, 1, 2].map(|of| Value(3 * nth + of));
         [
-            Step::Let(bound, Op::Int(i64::from(nth) + 1)),
-            Step::Let(loaded, Op::Load(Slot::new(Scope::Packet, word::LEN))),
+            Step::Let(bound, Op::IntConst(i64::from(nth) + 1)),
+            Step::Load(loaded, Slot::new(Scope::Packet, word::LEN)),
             Step::Let(by, Op::IntCompare(IntCmp::Eq, loaded, bound)),
-            Step::If { by, then: vec![Step::End(Verdict::Drop, u32::from(nth))], otherwise: Vec::new() },
+            Step::If { by, then: vec![Step::End(Verdict::Drop, nth)], otherwise: Vec::new() },
         ]
     });
     let body: Vec<Step> = enough.chain([Step::End(Verdict::Pass, 0)]).collect();
@@ -212,18 +185,18 @@ fn many_ends_do_not_overflow_stack() {
 }
 
 /// Steps for `100 ms` divided by the root of a loaded word, as values from `first` on; the last of them is the result.
-fn by_root(first: u16, of: Slot) -> Vec<Step> {
+fn by_root(first: u32, of: Slot) -> Vec<Step> {
     let [over, one, loaded, float, root, inverse, product, step] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|nth| Value(first + nth));
     vec![
-        Step::Let(over, Op::Float(100_000_000.0)),
-        Step::Let(one, Op::Float(1.0)),
-        Step::Let(loaded, Op::Load(of)),
-        Step::Let(float, Op::IntToFloat(loaded)),
+        Step::Let(over, Op::FloatConst(100_000_000.0)),
+        Step::Let(one, Op::FloatConst(1.0)),
+        Step::Load(loaded, of),
+        Step::Let(float, Op::IntToFloat(Signed::Yes, loaded)),
         Step::Let(root, Op::FloatUnary(FloatUnaryOp::Sqrt, float)),
         Step::Let(inverse, Op::FloatBinary(FloatOp::Div, one, root)),
         Step::Let(product, Op::FloatBinary(FloatOp::Mul, over, inverse)),
-        Step::Let(step, Op::FloatToInt(product)),
+        Step::Let(step, Op::FloatToInt(Signed::Yes, product)),
     ]
 }
 
@@ -234,16 +207,16 @@ fn wide_roots_match_floats() {
     let [at, n, rate] =
         [(Scope::Node, word::NODE_VARS), (Scope::Node, word::NODE_VARS + 1), (Scope::Event, word::RATE)]
             .map(|(scope, at)| Slot::new(scope, at));
-    let way = |first: u16, of: Slot| {
+    let way = |first: u32, of: Slot| {
         let mut steps = by_root(first, of);
         steps.extend([Step::Store(at, Value(first + 7)), Step::End(Verdict::Pass, 3)]);
         steps
     };
     let [by, limit, now] = [Value(16), Value(17), Value(18)];
     let body = vec![
-        Step::Let(now, Op::Load(Slot::new(Scope::Packet, word::LEN))),
+        Step::Load(now, Slot::new(Scope::Packet, word::LEN)),
         Step::Store(n, now),
-        Step::Let(limit, Op::Int(700)),
+        Step::Let(limit, Op::IntConst(700)),
         Step::Let(by, Op::IntCompare(IntCmp::SLt, now, limit)),
         Step::If { by, then: way(0, rate), otherwise: way(8, n) },
     ];
@@ -273,8 +246,8 @@ fn root_waits_only_where_it_is_used() {
     let [by, limit, len, not] = [Value(8), Value(9), Value(10), Value(11)];
     let of_len = Slot::new(Scope::Packet, word::LEN);
     let mut body = vec![
-        Step::Let(len, Op::Load(of_len)),
-        Step::Let(limit, Op::Int(700)),
+        Step::Load(len, of_len),
+        Step::Let(limit, Op::IntConst(700)),
         Step::Let(by, Op::IntCompare(IntCmp::SLt, len, limit)),
         Step::Let(not, Op::Not(by)),
         Step::If { by: not, then: vec![Step::End(Verdict::Pass, 2)], otherwise: Vec::new() },

@@ -138,11 +138,7 @@ impl Tree<'_> {
         let (name, bits, entries) = (&self.name, self.rank.bits(), self.entries);
         let mut text = format!("// Which of {entries} ranks of {bits} bits is the first.\nmodule {name} (\n");
         text.push_str("  input  wire clk,\n  input  wire reset,\n");
-        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
-            let direction = if role.is_input() { "input " } else { "output" };
-            format!("  {direction} wire [{}:0] {name}", bits - 1)
-        });
-        text += &lines.collect::<Vec<_>>().join(",\n");
+        text += &print::declarations(ports);
         text.push_str("\n);\n");
         self.ranked(&mut text);
         self.entries(&mut text);

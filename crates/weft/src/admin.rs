@@ -5,7 +5,7 @@
 //! its own name (DNS rebinding).
 
 use crate::fault::Fault;
-use crate::metrics;
+use crate::running::resident_bytes;
 use crate::running::{Health, Refusal, Running};
 use crate::token::TokenFile;
 use axum::Router;
@@ -25,6 +25,7 @@ use weft_api::{
     ApplyRequest, AtFault, EndRecordingRequest, QueryRequest, RECORDING_RETENTION_SECONDS, RecordRequest,
     RowsRequest,
 };
+use weft_control::metrics;
 use weft_core::text::escape_lines;
 
 mod connections;
@@ -186,7 +187,8 @@ async fn serve_health(State(shared): State<Shared>) -> Response {
 async fn serve_metrics(State(shared): State<Shared>) -> Response {
     let page = |running: &Running| {
         let stats = running.stats().ok_or_else(|| running.health())?;
-        Ok(metrics::render(&stats, running.sink_metrics(), &running.rows_refused()))
+        let sinks = running.sink_metrics().values();
+        Ok(metrics::render(&stats, &sinks, &running.rows_refused(), resident_bytes()))
     };
     match ask(&shared, page).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),

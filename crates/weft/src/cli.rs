@@ -1,13 +1,12 @@
 //! The command line: commands, options and their help texts.
 
 use crate::commands::link::setting::Settings;
-use crate::commands::link::spec;
 use crate::log::{Format, Level};
-use crate::memory::MemoryLimit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weft_control::memory::MemoryLimit;
 use weft_io::{BUSY_POLL_MAX, COALESCE};
 
 /// A full-stack, application-defined network.
@@ -102,17 +101,17 @@ pub(crate) enum Command {
     /// Generate random packets of the wire formats of a program, and check that they parse as built
     Generate(GenerateArgs),
     /// Simulate a network
-    Sim(SimArgs),
+    Sim(weft_bench::networks::SimArgs),
     /// Emulate links, and record and explain their queues
     Link(LinkArgs),
     /// Run a benchmark
-    Bench(crate::bench::BenchArgs),
+    Bench(weft_bench::BenchArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
     #[command(flatten)]
-    Hidden(crate::bench::HiddenCommand),
+    Hidden(weft_bench::HiddenCommand),
 }
 
 #[derive(Args)]
@@ -431,178 +430,6 @@ pub(crate) enum Speed {
 }
 
 #[derive(Args)]
-pub(crate) struct SimArgs {
-    #[command(subcommand)]
-    pub(crate) experiment: Experiment,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum Experiment {
-    /// Compare queues in a network with flows: throughput, completion, waiting, drops
-    Run(Box<SimRunArgs>),
-    /// Reproduce "No silver bullet": three queue configurations, three applications, two links
-    NoSilverBullet(SilverBulletArgs),
-    /// Compare what queues leave to other flows beside a flood of twice the link rate
-    Flood(FloodArgs),
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Bulk flows send without end and want throughput. Interactive flows send without end and want\n\
-                  throughput over delay. A web flow sends pages, with pauses of 0.2 s on average. An rpc flow\n\
-                  sends 20 calls of 4 KiB a second. p.class is 1 for bulk, 2 for web and rpc, 3 for interactive.\n\n\
-                  Examples:\n  \
-                  weft sim run --queue fifo --queue fq_codel --flows bulk=2,rpc=4\n  \
-                  weft sim run mine.weft --rate 40mbit --delay 20ms --for 30s --sender newreno\n  \
-                  weft sim run mine.weft --queue mine --queue \"codel (target = '10 ms')\" --lte"
-)]
-pub(crate) struct SimRunArgs {
-    /// The program; without --queue its last queue runs
-    pub(crate) file: Option<String>,
-    /// A queue of the program or the library, with optional arguments; or another file, whose last queue is used. May
-    /// be repeated up to eight times, to compare. Without a program the default is fifo
-    #[arg(long = "queue", value_name = "NAME")]
-    pub(crate) queues: Vec<String>,
-    /// Number of flows per workload: bulk, web, interactive or rpc
-    #[arg(long, value_name = "WORKLOAD=N", value_delimiter = ',', default_value = "bulk=2,web=2,rpc=2",
-          value_parser = crate::commands::sim::run::flows)]
-    pub(crate) flows: Vec<(WorkloadName, u32)>,
-    /// The network topology
-    #[arg(long, value_enum, default_value_t = TopologyName::Dumbbell)]
-    pub(crate) topology: TopologyName,
-    /// Rate of each link in bits per second
-    #[arg(long, value_name = "RATE", default_value = "15mbit", value_parser = spec::rate)]
-    pub(crate) rate: u64,
-    /// Links follow this trace in Mahimahi's format
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "lte"])]
-    pub(crate) trace: Option<PathBuf>,
-    /// Synthetic LTE links of up to 12 Mbit/s, made from the seed
-    #[arg(long, conflicts_with = "rate")]
-    pub(crate) lte: bool,
-    /// One-way delay of each link
-    #[arg(long, value_name = "TIME", default_value = "75ms", value_parser = spec::delay)]
-    pub(crate) delay: u64,
-    /// Random extra delay per packet and link, up to this; packets may overtake each other
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = spec::delay)]
-    pub(crate) jitter: u64,
-    /// Random loss on each link
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
-    pub(crate) loss: f64,
-    /// Share of packets delayed by a tenth of the delay more, so that others overtake them
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
-    pub(crate) reorder: f64,
-    /// Congestion control of the TCP senders
-    #[arg(long, value_enum, default_value_t = SenderName::Cubic)]
-    pub(crate) sender: SenderName,
-    /// Senders use ECN
-    #[arg(long)]
-    pub(crate) ecn: bool,
-    /// Simulated time per seed, at most an hour
-    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = spec::simulated_span)]
-    pub(crate) span: u64,
-    /// Number of seeds; figures cover all of them
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) seeds: u32,
-    /// The first seed; the others follow
-    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1 << 32))]
-    pub(crate) seed: u64,
-    /// Record each queue in the first minute of the first seed into this file, for `weft link show` and `weft link
-    /// explain`; links are named after the queues
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) output: SimOutput,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TopologyName {
-    /// One bottleneck for all flows
-    Dumbbell,
-    /// Three links in a row: of four flows of a workload the first crosses all, the others one each
-    ParkingLot,
-    /// 16 hosts behind four-port switches; flows between random pairs
-    FatTree,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WorkloadName {
-    Bulk,
-    Web,
-    Interactive,
-    Rpc,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:\n  weft sim no-silver-bullet --quick\n  \
-                        weft sim no-silver-bullet --traces traces/ --svg no-silver-bullet.svg")]
-pub(crate) struct SilverBulletArgs {
-    /// Four seeds and a fifth of the time; less precise
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Number of seeds per comparison; by default that of the paper's authors
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) seeds: Option<u32>,
-    /// Use the traces in this folder, files ending in .down or .up, in turn; by default synthetic LTE links, one per
-    /// seed
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) traces: Option<PathBuf>,
-    /// Also run the last queue of this file; by default the library's `objective`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) queue: Option<String>,
-    /// Congestion control of the TCP senders
-    #[arg(long, value_enum, default_value_t = SenderName::Paper)]
-    pub(crate) sender: SenderName,
-    /// Record the queue program in the first minute of the first seed of each comparison into this file, for `weft link
-    /// show` and `weft link explain`; links are named after the comparisons, 1a to 3b
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) output: SimOutput,
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  weft sim flood\n  weft sim flood --queue fq_codel --queue mine.weft --rate 40mbit"
-)]
-pub(crate) struct FloodArgs {
-    /// A library queue, with optional arguments; or a file, whose last queue is used. May be repeated; by default all
-    /// library queues
-    #[arg(long = "queue", value_name = "NAME")]
-    pub(crate) queues: Vec<String>,
-    /// Rate of the link in bits per second
-    #[arg(long, value_name = "RATE", default_value = "10mbit", value_parser = spec::rate)]
-    pub(crate) rate: u64,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// What an experiment tells, and how it is run.
-#[derive(Args)]
-pub(crate) struct SimOutput {
-    /// Print JSON: byte-identical for the same seeds
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Draw an SVG picture into this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-    /// Threads; by default one per core
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) jobs: Option<u16>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SenderName {
-    /// The paper's: NewReno, which repairs one loss per round trip
-    Paper,
-    /// NewReno with selective acknowledgements
-    Newreno,
-    Cubic,
-    /// Model-based, like BBR
-    BbrLike,
-}
-
-#[derive(Args)]
 pub(crate) struct LinkArgs {
     #[command(subcommand)]
     pub(crate) action: LinkAction,
@@ -630,7 +457,7 @@ pub(crate) struct LinkRecordArgs {
     /// The name of the link, of a port, a cluster or a listener
     pub(crate) link: String,
     /// Duration, at most 10min; Ctrl-C stops earlier
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = spec::span)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = weft_control::units::span)]
     pub(crate) span: u64,
     /// The output file; by default the link's name with .rec
     #[arg(short, long, value_name = "FILE")]

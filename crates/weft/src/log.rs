@@ -157,7 +157,7 @@ impl LogEvent<'_> {
     /// The event as a line. Peers and clients choose parts of it, so it is escaped: it stays one line and moves no
     /// cursor.
     fn written(&self, format: Format) -> String {
-        let time = weft_io::timestamp(self.time.0);
+        let time = weft_core::text::Rfc3339(self.time.0).to_string();
         match format {
             Format::Text => {
                 let left_out = match self.left_out {

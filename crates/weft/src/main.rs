@@ -3,35 +3,19 @@
 #![warn(clippy::print_stderr, reason = "`eprint!` panics on a closed pipe; `stderr` handles it")]
 
 mod admin;
-mod bench;
-mod changes;
 mod cli;
 mod client;
 mod commands;
-mod compile;
-mod definition_files;
-mod dropped;
 mod fault;
 mod job;
 mod keys;
-#[cfg(test)]
-#[path = "../../weft-lang/tests/support/large.rs"]
-mod large;
-mod library;
 mod log;
 mod lsp;
-mod memory;
-mod metrics;
-mod missing_args;
-mod natives;
+mod machine;
 mod open_files;
-mod ordering;
-mod packets;
-mod parallel_backend;
 mod private;
 mod progress;
 mod recording_file;
-mod repeats;
 mod running;
 mod seeds;
 mod signals;
@@ -40,10 +24,7 @@ mod source;
 mod status_table;
 mod stderr;
 mod stdout;
-mod svg;
-mod table;
 mod token;
-mod trace_file;
 mod watch;
 
 use clap::CommandFactory as _;
@@ -71,8 +52,8 @@ fn main() -> ExitCode {
         Command::Query(args) => commands::query::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => commands::top::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Hidden(command) => bench::run_hidden(&command),
+        Command::Bench(args) => bench(&args),
+        Command::Hidden(command) => weft_bench::run_hidden(&command).and_then(|text| stdout::print(&text)),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut script);
@@ -85,8 +66,14 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => fault.report(),
+        Err(fault) => fault::report(&fault),
     }
+}
+
+/// Runs a benchmark and prints its result.
+fn bench(args: &weft_bench::BenchArgs) -> Result<(), Fault> {
+    let (text, outcome) = weft_bench::run(args)?;
+    stdout::print(&text).and(outcome)
 }
 
 /// Runs a command that walks programs itself, as a [`job`].

@@ -1,9 +1,9 @@
 //! A progress line on a terminal, for long work on packets or rows.
 
-use crate::commands::grouped;
 use crate::stderr;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
+use weft_control::show::grouped;
 
 /// The interval between updates of the line, and the time before it first appears.
 const EVERY: Duration = Duration::from_millis(200);
@@ -41,8 +41,11 @@ impl Progress {
         stderr::control("\r\x1b[K");
         stderr::print(&line((n, self.what), parts, now - self.begun));
     }
+}
 
-    pub(crate) fn clear(&self) {
+impl Drop for Progress {
+    /// Clears the line.
+    fn drop(&mut self) {
         if self.is_shown {
             stderr::control("\r\x1b[K");
         }

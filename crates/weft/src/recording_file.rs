@@ -1,151 +1,41 @@
-//! Files of recordings: the requests to the queues of links, with the program that answered them. A running node
-//! returns the text of one; an emulated link and a simulated one write theirs. `weft link show` and `weft link explain`
-//! read them.
-//!
-//! A line of JSON starts a link, and has everything that is needed to replay its queue. The lines after it are those of
-//! [`weft_engine::recording`]. A link of calls has a queue for each worker: the recordings of the workers follow each
-//! other, in order, each in the form of a link.
+//! Files of recordings on the disk.
 
-use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::{Files, unreadable};
+use crate::machine::check_files;
+use crate::source::read_lossy;
 use crate::stderr;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use weft_api::Bundle;
-use weft_engine::queue::QueueProgram;
-use weft_engine::recording::{EndReason, Recorder};
-use weft_io::file::read_regular;
-use weft_lang::hir;
-use weft_lang::source::SourceMap;
+use weft_control::check::Checked;
+use weft_control::files::Files;
+use weft_control::recording::{Link, RecordingError, parse};
 
-/// The version of the format. Version 1 had no lines for events on the path after a link, and used the seed
-/// differently.
-const VERSION: u32 = 2;
-/// The oldest readable version.
-const VERSION_MIN: u32 = 1;
 /// The largest readable file, in bytes: both directions of an emulated link at their maximum.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// The line before the requests of a link.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Head {
-    weft_recording: u32,
-    /// The version of the program that wrote the file; its library answered the requests.
-    weft: String,
-    pub(crate) link: String,
-    /// The queue's text, if the program has no such link.
-    #[serde(default)]
-    queue: Option<String>,
-    /// Bits a second, if the link has its own rate.
-    pub(crate) rate: Option<u64>,
-    /// Set for a link of calls.
-    #[serde(default)]
-    pub(crate) calls: Option<CallLink>,
-    /// The start of the queue, in nanoseconds of its clock.
-    pub(crate) begun_ns: u64,
-    /// The seed of the queue's random numbers.
-    pub(crate) seed: u64,
-    /// Some later requests are not recorded.
-    is_cut: bool,
-    /// Packets within the requested time that are not recorded.
-    #[serde(default)]
-    pub(crate) missed: u64,
-    /// The reason that the recording is cut. Older files lack it.
-    #[serde(default)]
-    ended: Option<EndedEarly>,
-    /// Bytes of the requests after this line, to detect a truncated file. Older files lack it.
-    #[serde(default)]
-    bytes: Option<usize>,
-    /// The program, without the library.
-    #[serde(flatten)]
-    program: Bundle,
+/// Reads a link of a file: the one of this name, or the one with the most drops. Prints remarks about its program.
+///
+/// # Errors
+/// The file cannot be read, is no recording of a readable version, or has no such link.
+pub(crate) fn open(path: &Path, name: Option<&str>) -> Result<Link, Fault> {
+    let recordings = parse(&read_lossy(path, FILE_BYTES_MAX)?, &path.display().to_string())?;
+    let link = Link::choose(recordings, name, &check).map_err(|error| match error {
+        RecordingError::Fault(fault) => fault,
+        RecordingError::Program(checked) => {
+            stderr::diagnostics(&checked.diagnostics, &checked.sources);
+            // The recording contains the whole program: a missing file is no fault of the machine.
+            Fault::Reported
+        }
+    })?;
+    for remark in &link.program.remarks {
+        stderr::line(format_args!("{remark}"));
+    }
+    Ok(link)
 }
 
-/// Data of a link of calls. Each worker has a queue of the link.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct CallLink {
-    /// The worker of this queue, from 0. The queues of a link follow each other.
-    pub(crate) worker: u16,
-    /// The maximum number of calls under way, over all workers.
-    pub(crate) concurrency: Option<u32>,
-    /// Calls a second, over all workers.
-    pub(crate) rate: Option<f64>,
-}
-
-/// Why a recording ended early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum EndedEarly {
-    /// It had no more room.
-    Full,
-    /// The link got another queue.
-    Replaced,
-}
-
-/// A recorded link, or one worker's part of it.
-pub(crate) struct Recording {
-    pub(crate) head: Head,
-    /// The requests.
-    pub(crate) text: String,
-    /// The line of the file before the requests, counted from 1.
-    pub(crate) line: usize,
-    /// The last whole line of a truncated file, counted from 1. A partial line after it is ignored.
-    pub(crate) ends_in: Option<usize>,
-}
-
-/// The program of a recorded link.
-pub(crate) struct Program {
-    pub(crate) queue: Arc<QueueProgram>,
-    pub(crate) levels: Vec<hir::QueueLevel>,
-    /// The header fields that the program reads.
-    pub(crate) headers: Vec<String>,
-    pub(crate) sources: SourceMap,
-}
-
-/// A link's program and settings when its recording began.
-#[derive(Clone, Copy)]
-pub(crate) struct LinkSetup<'r> {
-    pub(crate) link: &'r str,
-    /// Bits a second, if it had a rate.
-    pub(crate) rate: Option<u64>,
-    /// Set for a link of calls.
-    pub(crate) calls: Option<CallLink>,
-    /// The program with the link.
-    pub(crate) program: &'r Bundle,
-    /// The queue's text, if the program has no such link.
-    pub(crate) queue: Option<&'r str>,
-}
-
-/// The text of a recorded link: a whole file, or a part of one.
-pub(crate) fn text(ran: &LinkSetup<'_>, recorder: &Recorder) -> String {
-    let (begun_ns, seed) = recorder.begun();
-    let progress = recorder.progress(begun_ns);
-    let text = recorder.text();
-    let ended = match progress.ended {
-        Some(EndReason::Full) => Some(EndedEarly::Full),
-        Some(EndReason::Replaced) => Some(EndedEarly::Replaced),
-        Some(EndReason::Time) | None => None,
-    };
-    let head = Head {
-        weft_recording: VERSION,
-        weft: env!("CARGO_PKG_VERSION").to_owned(),
-        link: ran.link.to_owned(),
-        queue: ran.queue.map(str::to_owned),
-        rate: ran.rate,
-        calls: ran.calls,
-        begun_ns,
-        seed,
-        is_cut: ended.is_some(),
-        missed: progress.missed,
-        ended,
-        bytes: Some(text.len()),
-        program: ran.program.clone(),
-    };
-    let head = serde_json::to_string(&head).expect("it is data");
-    format!("{head}\n{text}")
+fn check(program: &Bundle) -> Checked {
+    check_files(&program.root, &mut Files::in_bundle(program))
 }
 
 /// Tests that a file can be written, and creates it if it is missing, so that no user waits for a result that cannot be
@@ -161,255 +51,4 @@ pub(crate) fn claim(path: &Path) -> Result<(), Fault> {
 /// Writes a file of recordings.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
-}
-
-/// Reads the links of a file.
-///
-/// # Errors
-/// The file cannot be read, or is no recording of a readable version.
-pub(crate) fn read(path: &Path) -> Result<Vec<Recording>, Fault> {
-    let fault = |error| unreadable(&format!("`{}`", path.display()), error);
-    read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(fault)?), path)
-}
-
-/// As [`read`], from the text of the file `path`.
-pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recording>, Fault> {
-    let mut links: Vec<Recording> = Vec::new();
-    let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
-    for (nth, line) in whole.lines().enumerate() {
-        let fault = |why: &str| Fault::Input(format!("{}: line {}: {why}", path.display(), nth + 1));
-        if line.starts_with('{') {
-            let head: Head =
-                serde_json::from_str(line).map_err(|error| fault(&format!("it begins no link: {error}")))?;
-            if !(VERSION_MIN..=VERSION).contains(&head.weft_recording) {
-                let versions = format!("{VERSION_MIN} to {VERSION} are read");
-                return Err(fault(&format!("version {} of recordings; {versions}", head.weft_recording)));
-            }
-            if i64::try_from(head.begun_ns).is_err() {
-                return Err(fault("it begins too late"));
-            }
-            links.push(Recording { head, text: String::new(), line: nth + 1, ends_in: None });
-        } else {
-            let link = links.last_mut().ok_or_else(|| fault("it is no recording of a link"))?;
-            link.text.push_str(line);
-            link.text.push('\n');
-        }
-    }
-    let Some(last) = links.last_mut() else {
-        return Err(Fault::Input(format!("{}: it has no link", path.display())));
-    };
-    let is_short = last.head.bytes.is_some_and(|bytes| last.text.len() < bytes);
-    last.ends_in = (is_short || !rest.is_empty()).then(|| whole.lines().count());
-    Ok(links)
-}
-
-impl Head {
-    /// The name of a queued item.
-    pub(crate) fn unit(&self) -> &'static str {
-        if self.calls.is_some() { "call" } else { "packet" }
-    }
-
-    /// Why the recording ended early, if it did.
-    pub(crate) fn ended_early(&self) -> Option<EndedEarly> {
-        let guessed = || if self.missed > 0 { EndedEarly::Full } else { EndedEarly::Replaced };
-        self.ended.or_else(|| self.is_cut.then(guessed))
-    }
-}
-
-impl Recording {
-    /// Whether `next` is the next worker's part of the same link.
-    pub(crate) fn is_continued_by(&self, next: &Self) -> bool {
-        let (here, there) = (&self.head, &next.head);
-        let is_next = |of: &CallLink, then: &CallLink| then.worker == of.worker + 1;
-        here.link == there.link
-            && here.calls.as_ref().zip(there.calls.as_ref()).is_some_and(|(of, then)| is_next(of, then))
-    }
-
-    /// Checks the program of the recording.
-    pub(crate) fn program(&self) -> Result<Program, Fault> {
-        let bundle = &self.head.program;
-        let checked = check_files(&bundle.root, &mut Files::in_bundle(bundle));
-        let Some(network) = checked.network else {
-            stderr::diagnostics(&checked.diagnostics, &checked.sources);
-            // The recording contains the whole program: a missing file is no fault of the machine.
-            return Err(Fault::Reported);
-        };
-        let (name, links, of_calls) = (&self.head.link, network.links, network.call_links);
-        let queue = match &self.head.queue {
-            None if self.head.calls.is_some() => {
-                of_calls.into_iter().find(|link| link.name == *name).map(|link| link.queue)
-            }
-            None => links.into_iter().find(|link| link.name == *name).map(|link| link.queue),
-            Some(name) => network.queues.into_iter().find(|queue| queue.name == *name),
-        };
-        let queue = queue.ok_or_else(|| {
-            let what = self.head.queue.as_ref().map_or(("link", &self.head.link), |queue| ("queue", queue));
-            Fault::Input(format!("the program of the recording has no {} `{}`", what.0, what.1))
-        })?;
-        if self.head.weft != env!("CARGO_PKG_VERSION") {
-            stderr::line(format_args!("recorded with weft {}, whose library may be another", self.head.weft));
-        }
-        let lowered = Arc::new(weft_opt::lower::queue(&queue));
-        if self.head.weft_recording < VERSION && lowered.draws() {
-            let what = "its queue draws in another way now, and may have done something else then";
-            stderr::line(format_args!(
-                "recorded in version {} of the format: {what}",
-                self.head.weft_recording
-            ));
-        }
-        let headers = queue.headers().iter().map(|header| header.name.clone()).collect();
-        Ok(Program { queue: lowered, levels: queue.levels, headers, sources: checked.sources })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
-    use weft_engine::queue::snapshot::RowKind;
-    use weft_engine::queue::{FAR_NS, NEVER_DUE_NS, Packet};
-    use weft_engine::recording::{Limits, PathEvents, QueueEvent, read};
-
-    const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
-
-    /// The rows of the page's tables: the texts between backquotes in the first two columns.
-    fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
-        let quoted = |cell: &'static str| cell.trim().strip_prefix('`')?.strip_suffix('`');
-        PAGE.lines().filter_map(move |line| {
-            let mut cells = line.strip_prefix("| ")?.split(" | ");
-            Some((quoted(cells.next()?)?, cells.next().map(|cell| quoted(cell).unwrap_or(cell))?))
-        })
-    }
-
-    /// Another tool that reads recordings by the page would miss keys or lines, or find unknown ones.
-    #[test]
-    fn docs_page_lists_head_keys() {
-        let calls = Some(CallLink { worker: 0, concurrency: None, rate: None });
-        let files = BTreeMap::from([("a.weft".to_owned(), String::new())]);
-        let program = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
-        let ran = LinkSetup { link: "wan", rate: Some(1), calls, program: &program, queue: None };
-        let text = text(&ran, &Recorder::new(5, 7, Limits::NONE));
-        let head: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(text.trim_end()).expect("one line of JSON");
-        let written: BTreeSet<&str> = head.keys().map(String::as_str).collect();
-        let head = PAGE.split("## What the queue was asked").next().expect("a part").len();
-        let keys = rows().filter(|(key, _)| PAGE.find(&format!("| `{key}` |")).is_some_and(|at| at < head));
-        let mut described: BTreeSet<&str> = keys.map(|(key, _)| key).collect();
-        assert!(
-            described.remove("binary") && described.remove("proto_paths"),
-            "those are left out where there are none"
-        );
-        assert_eq!(described, written);
-        assert!(PAGE.contains(&format!("the version of the format, {VERSION} |")));
-    }
-
-    /// The page would not suffice to read the lines after the head. This test parses by the page alone.
-    #[test]
-    fn recording_parses_by_docs_page() {
-        let lines: BTreeMap<&str, Vec<&str>> = rows()
-            .filter(|(letter, _)| letter.len() == 1)
-            .map(|(l, words)| (l, words.split(' ').collect()))
-            .collect();
-        let rows = RowKind::ALL.map(|(_, letter)| letter);
-        assert!(
-            rows.iter().chain(&["e", "d", "t", "r", "l", "f", "w"]).all(|letter| lines.contains_key(letter))
-        );
-        assert_eq!(lines.len(), rows.len() + 7);
-        let packet = Packet {
-            len: 1500,
-            ecn: 1,
-            dscp: 46,
-            flow: 7,
-            src: 8,
-            dst: 9,
-            class: 2,
-            remaining: 3,
-            slack_ns: 4,
-            deadline_ns: 5,
-            headers: [10, 11, 12, 13],
-            framing: 14,
-            ..Packet::default()
-        };
-        let way = PathEvents { is_lost: true, is_reordered: true, ..PathEvents::default() };
-        let asked = [
-            (1_000, QueueEvent::Enqueue(packet)),
-            (1_500, QueueEvent::Enqueue(Packet { len: 60, ..Packet::default() })),
-            (2_000, QueueEvent::Dequeue),
-            (2_000, QueueEvent::Path(way)),
-            (2_001, QueueEvent::Timeout),
-            (2_001, QueueEvent::Rate(9_000)),
-            (2_001, QueueEvent::Left(1)),
-            (2_002, QueueEvent::Refilled(vec![1, 0])),
-        ];
-        let mut recorder = Recorder::new(900, 1, Limits::NONE);
-        asked.iter().for_each(|(now, asked)| recorder.note(*now, asked));
-        let mut now = 900;
-        for (line, (at, meant)) in recorder.text().lines().zip(&asked) {
-            let (letter, numbers) = line.split_once(' ').expect("a letter, and numbers");
-            let mut names = lines[letter].iter().copied();
-            let (mut found, mut last): (BTreeMap<&str, Vec<u64>>, &str) = Default::default();
-            for number in numbers.split(' ') {
-                // A `...` repeats the last name.
-                last = names.next().filter(|name| *name != "...").unwrap_or(last);
-                found.entry(last).or_default().push(number.parse().expect("a number"));
-            }
-            let one = |name: &str| found.get(name).map_or(0, |all| all[0]);
-            now += one("T");
-            assert_eq!(now, *at, "{line}");
-            let read_by_page = match letter {
-                "e" => QueueEvent::Enqueue(Packet {
-                    len: one("LEN") as u32,
-                    ecn: one("ECN") as u8,
-                    dscp: one("DSCP") as u8,
-                    flow: one("FLOW") as u32,
-                    src: one("SRC") as u32,
-                    dst: one("DST") as u32,
-                    class: one("CLASS") as u32,
-                    remaining: one("REMAINING"),
-                    slack_ns: one("SLACK") as i64 ^ FAR_NS,
-                    deadline_ns: one("DEADLINE") ^ NEVER_DUE_NS,
-                    headers: ["H0", "H1", "H2", "H3"].map(one),
-                    framing: one("FRAMING") as u32,
-                    ..Packet::default()
-                }),
-                "d" => QueueEvent::Dequeue,
-                "t" => QueueEvent::Timeout,
-                "r" => QueueEvent::Rate(one("RATE")),
-                "l" => QueueEvent::Left(one("N")),
-                "f" => QueueEvent::Refilled(found["N"].clone()),
-                _ => {
-                    let bit = |at: u32| one("WHAT") >> at & 1 == 1;
-                    let [is_lost, is_duplicated, is_corrupted, is_reordered] = [0, 1, 2, 3].map(bit);
-                    QueueEvent::Path(PathEvents { is_lost, is_duplicated, is_corrupted, is_reordered })
-                }
-            };
-            assert_eq!(&read_by_page, meant, "{line}");
-        }
-        assert_eq!(read(recorder.text(), 900).filter_map(Result::ok).count(), asked.len());
-        assert_eq!((FAR_NS, NEVER_DUE_NS), (31_536_000_000_000_000, (1 << 63) - 1));
-    }
-
-    /// Recordings of the previous version would be unreadable, or those of a later version would be misread.
-    #[test]
-    fn previous_version_is_readable() {
-        let file = |version: u32, queue: &str| {
-            let program = Bundle {
-                root: "a.weft".to_owned(),
-                files: BTreeMap::from([(
-                    "a.weft".to_owned(),
-                    format!("IMPORT 'library/queues/{queue}.weft';"),
-                )]),
-                ..Bundle::default()
-            };
-            let ran = LinkSetup { link: "x", rate: None, calls: None, program: &program, queue: Some(queue) };
-            let text = text(&ran, &Recorder::new(0, 1, Limits::NONE));
-            text.replace("\"weft_recording\":2", &format!("\"weft_recording\":{version}"))
-        };
-        let program = |version, queue| {
-            let links = read_text(&file(version, queue), Path::new("x.rec")).map_err(|_| "not read")?;
-            links[0].program().map(drop).map_err(|_| "refused")
-        };
-        assert_eq!((program(2, "red"), program(1, "codel"), program(1, "red")), (Ok(()), Ok(()), Ok(())));
-        assert_eq!(program(3, "codel"), Err("not read"));
-    }
 }

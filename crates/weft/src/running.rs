@@ -1,74 +1,65 @@
 //! A running node with its compiler. `weft run` and `weft demo` run it; the admin endpoint changes it.
 
-use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
-use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files, endpoint_of};
-use crate::definition_files::DefinitionFiles;
-use crate::dropped::dropped;
 use crate::fault::Fault;
+use crate::job;
 use crate::log::Log;
-use crate::memory::MemoryLimit;
+use crate::machine::{Machine, check_for, memory_limit};
 use crate::open_files;
-use crate::packets;
-use crate::parallel_backend::ParallelBackend;
 use crate::seeds::Seeds;
 use crate::sink_files;
-use crate::source::{Files, folder_of};
 use devices::Devices;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weft_api::{
-    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Group, GroupMember, Link, Opt, PacketChain,
-    Packets, PartitionVerdict, Port, QueuePartition, QueueVerdict, Refused, Status,
-};
-use weft_core::options::OptionDef;
+use weft_api::{Applied, AtFault, Bundle, Calls, Endpoint, Refused, Status};
+use weft_control::check::{Accepted, Checked, at_fault};
+use weft_control::compile::{Compiled, Compiler, endpoint_of};
+use weft_control::definition_files::DefinitionFiles;
+use weft_control::dropped::dropped;
+use weft_control::files::{Files, folder_of};
+use weft_control::outline::Outline;
+use weft_control::ports::{other_ports, ports_of};
+use weft_control::status::{RowsRefused, call_link_of, chain_of, filter_status, option_of, packets_of};
+use weft_control::tables::filled_by_ports;
 use weft_core::{Interval, Status as RpcStatus};
-use weft_engine::call_queue::CallQueueStats;
-use weft_engine::packet::group::{GroupStats, MemberStats};
-use weft_engine::packet::link::OnFailure;
+use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::packet::stats::End;
+use weft_engine::packet::port::{Driver, PortConfig};
 use weft_engine::plan::{Address, Cluster, Listener, Plan};
-use weft_engine::queue::{Counts, LineCount, LineTotal, PartitionState};
+use weft_engine::report::NodeStats;
 use weft_engine::rules::TableView;
 use weft_engine::stats::{ChainStats, EndpointStats};
-use weft_engine::{Config, FilterStats};
 use weft_io::descriptors::Descriptors;
 use weft_io::names::{Names, names_of};
-use weft_io::node::{NodeStats, StopReport};
+use weft_io::node::StopReport;
 use weft_io::packet::interface::LinkState;
-use weft_io::packet::port::{self, Driver, OpenPort, PortConfig};
+use weft_io::packet::port::{self, OpenPort};
 use weft_io::packet::xdp::BUFFERED_MTU_MAX;
-use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
+use weft_io::packet::{OpenError, PortError};
+use weft_io::parallel_backend::ParallelBackend;
 use weft_io::privileges::{self, KeptCapabilities, PortNeeds};
 use weft_io::socket::ListenSocket;
+use weft_io::writer::ROWS_WAITING_MAX;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, Ports};
 use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
-use weft_ir::program::Check;
-use weft_ir::queue::Verdict;
 use weft_jit::Jit;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 mod alter;
-mod answer;
 mod apply_log;
 mod devices;
 mod learned;
 mod names;
-mod row_updates;
-pub(crate) use answer::ask;
-pub(crate) use learned::{ROWS_WAITING_MAX, RowsRefused, changes_of, learn_rows, note_refused};
 mod record;
+mod row_updates;
 pub(crate) mod rows;
-mod summary;
-mod system;
 
 /// A node, shared by the command that runs it and the admin endpoint.
 #[derive(Clone)]
@@ -101,6 +92,8 @@ struct Parts {
     log: Log,
     began: Instant,
     workers: usize,
+    /// The workers that run chains, of calls and of frames.
+    workers_of_chains: usize,
 }
 
 /// The compiler, and what it knows of the running version.
@@ -159,7 +152,7 @@ impl Running {
     /// Compiles a checked program and starts a node that runs it. Drops all capabilities of this thread that the start
     /// does not need, then those that changes do not need.
     pub(crate) fn start(
-        network: &Network,
+        accepted: Accepted,
         sources: &SourceMap,
         program: Bundle,
         args: &NodeArgs,
@@ -180,28 +173,27 @@ impl Running {
             };
             privileges::reduce(keep).map_err(not_reduced)
         };
-        Self::start_with(backend, network, sources, program, (args, log), opened)
+        Self::start_with(backend, accepted, sources, program, (args, log), opened)
     }
 
     /// As [`Running::start`], with a given back end. Calls `opened` after opening the ports and before the first thread
     /// of the node starts.
     fn start_with(
         backend: Box<dyn Backend>,
-        network: &Network,
+        Accepted { network, lowered }: Accepted,
         sources: &SourceMap,
         program: Bundle,
         (args, log): (&NodeArgs, Log),
         opened: impl FnOnce(&[PortConfig]) -> Result<(), Fault>,
     ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
-        let ports = packets::ports_of(network).map_err(Start::Diagnostics)?;
-        let has_calls = !network.listeners.is_empty();
-        // State is laid out for the workers that run chains: first those of calls, then those of frames.
-        let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
+        let ports = ports_of(&network).map_err(Start::Diagnostics)?;
+        let n_calls = workers_of_calls(&network, workers);
         let Seeds { seed, hash } = Seeds::new(args.seed).map_err(Start::Fault)?;
-        let compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
-        let mut compiler = compiler.with_memory_limit(MemoryLimit::of_node(args.memory));
-        let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
+        let workers_of_chains = workers_of(&network, workers);
+        let compiler = Compiler::new(backend, Box::new(Machine), workers_of_chains, hash);
+        let mut compiler = compiler.with_memory_limit(memory_limit(args.memory));
+        let compiled = in_job(|| compiler.compile(&network, lowered, &[])).map_err(Start::Diagnostics)?;
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let coalesce = Interval::from_micros(i64::from(args.coalesce));
         let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
@@ -245,7 +237,7 @@ impl Running {
         compiler.commit(compiled);
         let control = Control {
             compiler,
-            outline: Outline::of(network),
+            outline: Outline::of(&network),
             network: without_rows(network),
             sources: sources.clone(),
             plan,
@@ -267,6 +259,7 @@ impl Running {
             remarks,
             began: Instant::now(),
             workers,
+            workers_of_chains,
         };
         let parts = Arc::new(parts);
         if !parts.devices.is_empty() {
@@ -303,20 +296,31 @@ impl Running {
     /// Checks a program and runs it from now on. A dry run omits the last step, and changes nothing. `by` is the
     /// client's name for itself, for the log.
     pub(crate) fn apply(&self, program: Bundle, dry_run: bool, by: &str) -> Result<Applied, Refusal> {
-        let checked = check_files(&program.root, &mut Files::in_bundle(&program));
-        self.apply_checked(checked, program, dry_run, by)
+        let begun = Instant::now();
+        let checked = self.check(&program);
+        self.apply_checked(checked, program, begun, dry_run, by)
     }
 
-    /// As [`Running::apply`], for a program that was just checked.
+    /// Checks the program that starts with `root`, for the workers of this node.
+    pub(crate) fn check_files(&self, root: &str, files: &mut Files) -> Checked {
+        check_for(root, files, |_| self.parts.workers_of_chains)
+    }
+
+    fn check(&self, program: &Bundle) -> Checked {
+        self.check_files(&program.root, &mut Files::in_bundle(program))
+    }
+
+    /// As [`Running::apply`], for a program whose check began at `begun`.
     pub(crate) fn apply_checked(
         &self,
         checked: Checked,
         program: Bundle,
+        begun: Instant,
         dry_run: bool,
         by: &str,
     ) -> Result<Applied, Refusal> {
         let root = program.root.clone();
-        let done = self.try_to_apply(checked, program, dry_run);
+        let done = self.try_to_apply(checked, program, begun, dry_run);
         if !dry_run {
             apply_log::log_outcome(&self.parts.log, &done, &root, by);
         }
@@ -324,19 +328,27 @@ impl Running {
     }
 
     /// Compiles a checked program and, unless it is a dry run, makes it the running version.
-    fn try_to_apply(&self, checked: Checked, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
-        let begun = Instant::now().checked_sub(checked.took).unwrap_or_else(Instant::now);
+    fn try_to_apply(
+        &self,
+        mut checked: Checked,
+        program: Bundle,
+        begun: Instant,
+        dry_run: bool,
+    ) -> Result<Applied, Refusal> {
+        let check_ms = millis(begun.elapsed());
         // Before any lock: a resolver may take seconds.
         let known = Arc::clone(&*lock(&self.parts.names));
-        let looked = checked.network.as_ref().map(|network| names::look_up(&endpoint_names(network), &known));
+        let looked = checked.network().map(|network| names::look_up(&endpoint_names(network), &known));
         let looked = looked.unwrap_or_default();
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });
         let refuse_node = |error: NodeError| refuse(machine_refusal(&node_fault(&error)));
         let counted = self.stats().map(|node| node.stats.chains).unwrap_or_default();
-        let (network, compiled) = control.compile(&checked, &counted).map_err(refuse)?;
-        let outline = Outline::of(network);
+        let begun_compiling = Instant::now();
+        let (network, compiled) = control.compile(&mut checked, &counted).map_err(refuse)?;
+        let compile_ms = millis(begun_compiling.elapsed());
+        let outline = Outline::of(&network);
         let mut applied = Applied {
             version: compiled.plan.version,
             dry_run,
@@ -349,8 +361,8 @@ impl Running {
             ),
             planned: compiled.planned.clone(),
             names: names::reports(&looked, &known),
-            check_ms: millis(checked.took),
-            compile_ms: millis(compiled.took),
+            check_ms,
+            compile_ms,
             ..Applied::default()
         };
         let mut held = lock(&self.parts.node);
@@ -379,7 +391,7 @@ impl Running {
             control.compiler.commit(compiled);
             control.outline = outline;
             control.network = without_rows(network);
-            control.sources = checked.sources.clone();
+            control.sources = checked.sources;
             *lock(&self.parts.program) = program;
             // The new version runs. If a worker was lost since, `health` reports it.
             applied.calls_in_flight = node.stats().map_or(0, |stats| calls_before(applied.version, &stats));
@@ -387,6 +399,11 @@ impl Running {
             devices::update_tables_locked(&self.parts, &mut control);
         }
         Ok(applied)
+    }
+
+    /// The running program, without its rows.
+    pub(crate) fn network(&self) -> Network {
+        lock(&self.parts.control).network.clone()
     }
 
     /// The text of the running program.
@@ -560,7 +577,7 @@ impl Running {
 impl Control {
     /// Tables that accept rows at run time, except those that the node fills from its devices.
     fn given_tables(&self) -> Vec<TableView> {
-        let of_ports = devices::tables_of(&self.network);
+        let of_ports = filled_by_ports(&self.network);
         let is_given =
             |view: &TableView| view.is_filled && of_ports.iter().all(|(name, _)| *name != view.name);
         self.compiler.tables().into_iter().filter(is_given).collect()
@@ -568,32 +585,44 @@ impl Control {
 
     /// Compiles a checked program, and tests the files that it will write to. The counters of the running chains decide
     /// the order of elements.
-    fn compile<'a>(
-        &self,
-        checked: &'a Checked,
-        counted: &[ChainStats],
-    ) -> Result<(&'a Network, Compiled), Refused> {
+    fn compile(&self, checked: &mut Checked, counted: &[ChainStats]) -> Result<(Network, Compiled), Refused> {
+        let accepted = checked.accepted.take();
         let refuse =
             |diagnostics: &[Diagnostic], at_fault| refused_by(diagnostics, &checked.sources, at_fault);
-        let Some(network) = &checked.network else {
+        let Some(Accepted { network, lowered }) = accepted else {
             return Err(refuse(&checked.diagnostics, at_fault(&checked.diagnostics)));
         };
-        let ports = packets::ports_of(network).map_err(|found| refuse(&found, AtFault::Program))?;
+        let ports = ports_of(&network).map_err(|found| refuse(&found, AtFault::Program))?;
         let keeps_calls =
             self.ports.is_empty() || self.plan.listeners.is_empty() == network.listeners.is_empty();
         if ports != self.ports || !keeps_calls {
-            return Err(refuse(&[packets::other_ports(network, &ports, &self.ports)], AtFault::Program));
+            return Err(refuse(&[other_ports(&network, &ports, &self.ports)], AtFault::Program));
         }
-        let compiled = self.compiler.compile(network, &checked.sources, counted);
+        let compiled = in_job(|| self.compiler.compile(&network, lowered, counted));
         let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
         sink_files::try_to_open(&compiled).map_err(|fault| machine_refusal(&fault))?;
         Ok((network, compiled))
     }
 }
 
+/// The number of workers for calls. State is laid out for the workers that run chains: first those of calls, then those
+/// of frames.
+fn workers_of_calls(network: &Network, workers: usize) -> usize {
+    if network.ports.is_empty() || !network.listeners.is_empty() { workers } else { 0 }
+}
+
+/// The number of workers that run chains, in a node with this many for calls, and this many for frames.
+pub(crate) fn workers_of(network: &Network, workers: usize) -> usize {
+    workers_of_calls(network, workers) + if network.ports.is_empty() { 0 } else { workers }
+}
+
+/// Compiles as a [`job`].
+fn in_job<T: Send>(work: impl FnOnce() -> Result<T, Vec<Diagnostic>> + Send) -> Result<T, Vec<Diagnostic>> {
+    job::run(work).unwrap_or_else(|broken| Err(vec![broken.diagnostic()]))
+}
+
 /// The part of a program that queries need.
-fn without_rows(network: &Network) -> Network {
-    let mut network = network.clone();
+fn without_rows(mut network: Network) -> Network {
     network.fills = Vec::new();
     network
 }
@@ -708,248 +737,9 @@ fn endpoint_names(network: &Network) -> BTreeSet<String> {
     names.collect()
 }
 
-/// An option of a listener or a cluster in the API's form.
-fn option_of((def, value): (&'static OptionDef, Option<i64>)) -> Opt {
-    Opt { name: def.name.to_owned(), value: def.text(value), is_default: value == def.default }
-}
-
 /// Locks a part, even after a panic: each part is consistent between two statements.
 fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Converts a chain's counters to the API's form.
-fn chain_of(chain: &ChainStats) -> Chain {
-    Chain {
-        name: chain.chain.clone(),
-        version: chain.version,
-        is_current: chain.is_current,
-        calls_open: chain.calls_open,
-        elements: chain.elements.iter().map(element_of).collect(),
-    }
-}
-
-/// Converts an element's counters to the API's form.
-fn element_of((name, c): &(String, weft_core::abi::Counters)) -> Element {
-    Element {
-        name: name.clone(),
-        seen: c.seen,
-        dropped: c.dropped,
-        aborted: c.aborted,
-        diverted: c.diverted,
-        failed: c.failed,
-        ns_per_tuple: (c.sampled > 0).then(|| c.sampled_ns as f64 / c.sampled as f64),
-        sampled: c.sampled,
-    }
-}
-
-/// Converts the counters of the packet path to the API's form.
-fn packets_of(node: &PacketNodeStats) -> Packets {
-    let ports = node.ports.iter().map(|port| Port {
-        name: port.config.name.clone(),
-        device: device_of(&port.config),
-        received: port.device.received,
-        received_bytes: port.device.received_bytes,
-        sent: port.device.sent,
-        sent_bytes: port.device.sent_bytes,
-        dropped: port_drops(port).map(|(reason, n)| (reason.to_owned(), n)).collect(),
-        is_ended: port.ended.is_some(),
-        broken: port.ended.clone().flatten().or_else(|| device_failure(port)),
-    });
-    let chains = node.stats.chains.iter().map(|chain| PacketChain {
-        name: chain.chain.clone(),
-        version: chain.version,
-        frames: chain.frames,
-        elements: chain.elements.iter().map(element_of).collect(),
-        ends: chain.ends.iter().map(end_of).collect(),
-        malformed: chain.malformed.iter().map(|(check, n)| malformed_of(check, *n)).collect(),
-    });
-    Packets {
-        ports: ports.collect(),
-        groups: node.stats.groups.iter().map(group_of).collect(),
-        chains: chains.collect(),
-        lost: node.stats.drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
-        copies: node.stats.copies,
-        links: node.links.iter().map(|link| link_of(link, node)).collect(),
-    }
-}
-
-/// Converts a group's counters to the API's form.
-fn group_of(group: &GroupStats) -> Group {
-    let member = |of: &MemberStats| GroupMember {
-        port: of.port.clone(),
-        weight: of.weight,
-        is_up: of.is_up,
-        sent: of.sent,
-        sent_bytes: of.sent_bytes,
-    };
-    let members = group.members.iter().map(member).collect();
-    Group { name: group.name.clone(), choice: group.choice.clone(), members }
-}
-
-/// Converts the counters of queue lines to the API's form.
-fn lines_of(lines: &[LineTotal]) -> Vec<QueueVerdict> {
-    let line = |line: &LineTotal| QueueVerdict {
-        queue: line.queue.clone(),
-        version: line.version,
-        line: line.line,
-        verdict: verdict_of(line.verdict).to_owned(),
-        packets: line.packets,
-    };
-    lines.iter().map(line).collect()
-}
-
-fn verdict_of(verdict: Verdict) -> &'static str {
-    if verdict == Verdict::Mark { "mark" } else { "drop" }
-}
-
-/// Partitions of a queue in the API's form. `queue` names a level, and `versions` has an entry for each.
-fn partitions_of(
-    partitions: &[PartitionState],
-    queue: impl Fn(u8) -> String,
-    versions: &[u64],
-) -> Vec<QueuePartition> {
-    let line = |line: &LineCount| PartitionVerdict {
-        version: versions.get(usize::from(line.level)).copied().unwrap_or_default(),
-        line: line.line,
-        verdict: verdict_of(line.verdict).to_owned(),
-        packets: line.packets,
-    };
-    let partition = |of: &PartitionState| QueuePartition {
-        queue: queue(of.level),
-        level: of.level,
-        place: [of.node, of.index],
-        packets: of.packets,
-        bytes: of.bytes,
-        rank: of.rank,
-        is_held: of.held_until_ns.is_some(),
-        sent: of.tally.waits.count(),
-        dropped: of.tally.dropped,
-        marked: of.tally.marked,
-        waited_us: SHARES.map(|share| of.tally.waits.quantile(share) as f64 / 1e3),
-        lines: of.tally.lines.iter().map(line).collect(),
-    };
-    partitions.iter().map(partition).collect()
-}
-
-/// The median, and the shares 9 of 10 and 99 of 100.
-const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
-
-/// Converts the counters of a link of calls to the API's form.
-fn call_link_of(stats: &CallQueueStats) -> Link {
-    let queue = |level: u8| stats.levels[usize::from(level)].clone();
-    Link {
-        name: stats.name.clone(),
-        port: stats.of.clone(),
-        direction: "calls".to_owned(),
-        queue: stats.queue.clone(),
-        rate: stats.rate.map(|rate| rate.round() as u64),
-        concurrency: stats.concurrency,
-        in_flight: stats.in_flight,
-        left: stats.counts.taken,
-        swap_overflow: stats.swap_overflow,
-        waited_us: SHARES.map(|share| stats.waited.quantile(share).0 as f64 / 1e3),
-        lines: lines_of(&stats.lines),
-        partitions: partitions_of(&stats.partitions, queue, &stats.versions),
-        ..counted(&stats.counts)
-    }
-}
-
-/// Converts the counters of a port's link to the API's form.
-fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
-    let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
-    let port = node.ports.get(usize::from(plan.port));
-    Link {
-        name: plan.name.clone(),
-        port: port.map_or_else(String::new, |port| port.config.name.clone()),
-        direction: if plan.ingress { "in" } else { "out" }.to_owned(),
-        queue: plan.program.name.clone(),
-        rate: plan.rate,
-        swap_overflow: stats.swap_overflow,
-        waited_us: stats.waited_ns.map(|ns| ns as f64 / 1e3),
-        lines: lines_of(&stats.lines),
-        partitions: partitions_of(&stats.partitions, queue, &stats.versions),
-        ..counted(&stats.counts)
-    }
-}
-
-/// The counters of a link's queue in the API's form.
-fn counted(counts: &Counts) -> Link {
-    Link {
-        arrived: counts.arrived,
-        sent: counts.sent,
-        queued: counts.queued,
-        queued_bytes: counts.queued_bytes,
-        marked: counts.marked,
-        dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
-        ..Link::default()
-    }
-}
-
-/// Packets that a link dropped, by reason.
-pub(crate) fn link_drops(counts: &Counts) -> impl Iterator<Item = (&'static str, u64)> {
-    let drops = [
-        ("enqueue", counts.dropped_enqueue),
-        ("dequeue", counts.dropped_dequeue),
-        ("overflow", counts.dropped_overflow),
-        ("device_gone", counts.dropped_device),
-    ];
-    drops.into_iter().filter(|(_, n)| *n > 0)
-}
-
-/// The device of a port as a person knows it: `packet eth0`.
-pub(crate) fn device_of(port: &PortConfig) -> String {
-    let place = port.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-    format!("{} {}{place}", port.driver.name(), port.device)
-}
-
-/// Frames that a port dropped, by reason.
-pub(crate) fn port_drops(port: &PortReport) -> impl Iterator<Item = (&'static str, u64)> {
-    let device = &port.device;
-    let drops = [
-        ("overrun", device.overrun),
-        ("refused_in", device.refused_in),
-        ("refused_out", device.refused_out),
-        ("port_full", port.full),
-        ("device_gone", port.lost),
-    ];
-    drops.into_iter().filter(|(_, n)| *n > 0)
-}
-
-/// Reports that the device of a port is gone or down, and what the port does about it.
-pub(crate) fn device_failure(port: &PortReport) -> Option<String> {
-    let (how, on_failure) = match (&port.gone, port.down) {
-        (Some((why, on_failure)), _) => (format!("gone ({why})"), *on_failure),
-        (None, Some(on_failure)) => ("down".to_owned(), Some(on_failure)),
-        (None, None) => return None,
-    };
-    let done = match on_failure {
-        Some(OnFailure::Hold) => "what is to leave is held",
-        Some(OnFailure::Drop) | None => "what is to leave is dropped",
-    };
-    Some(format!("`{}` is {how}: {done}", port.config.device))
-}
-
-/// Converts a reason for ended packets to the API's form.
-fn end_of(end: &End) -> weft_api::PacketEnd {
-    weft_api::PacketEnd {
-        element: end.element.clone(),
-        file: String::new(),
-        line: end.line,
-        how: end.how.to_string(),
-        packets: end.n,
-    }
-}
-
-/// Converts a check and its number of malformed packets to the API's form.
-fn malformed_of(check: &Check, n: u64) -> weft_api::Malformed {
-    weft_api::Malformed {
-        protocol: check.protocol.clone(),
-        file: String::new(),
-        line: check.line,
-        what: check.what.clone(),
-        packets: n,
-    }
 }
 
 /// Resident memory of this process; 0 if the system does not report it.
@@ -962,19 +752,6 @@ pub(crate) fn resident_bytes() -> u64 {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-/// Converts a filter's state to the API's form.
-fn filter_status(filter: &FilterStats) -> weft_api::Filter {
-    weft_api::Filter {
-        chain: filter.chain.clone(),
-        name: filter.name.clone(),
-        counts: filter.counts.named().map(|(name, n)| (name.to_owned(), n)).into(),
-        waiting: filter.waiting,
-        in_flight: filter.in_flight,
-        limit: filter.limit,
-        is_open: filter.is_open,
-    }
 }
 
 /// Remark: the port's pair existed before, so another program owns it.
@@ -1117,9 +894,9 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
 
     /// A node of one worker whose only element runs every 10 ms.
     pub(crate) fn start(backend: Rigged) -> Running {
-        let checked = check_files("a.weft", &mut Files::in_bundle(&bundle()));
+        let checked = crate::machine::check_files("a.weft", &mut Files::in_bundle(&bundle()));
         let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-        let network = checked.network.unwrap_or_else(|| panic!("{rendered}"));
+        let accepted = checked.accepted.unwrap_or_else(|| panic!("{rendered}"));
         let args = NodeArgs {
             workers: 1,
             busy_poll: 0,
@@ -1137,7 +914,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         };
         let log = Log::new(log::Format::Text, log::Level::Error);
         let sources = &checked.sources;
-        match Running::start_with(Box::new(backend), &network, sources, bundle(), (&args, log), |_| Ok(())) {
+        match Running::start_with(Box::new(backend), accepted, sources, bundle(), (&args, log), |_| Ok(())) {
             Ok(running) => running,
             Err(Start::Diagnostics(found)) => panic!("{found:?}"),
             Err(Start::Fault(fault)) => panic!("{fault:?}"),

@@ -21,20 +21,20 @@ pub(crate) enum Request {
 
 /// Receives one message on SIGINT, SIGTERM or SIGHUP, the latter for example when the terminal closes. A second signal
 /// ends the process at once. A second SIGHUP does not count: a closed terminal causes several.
-pub(crate) fn stop_requests() -> Result<Receiver<Request>, Fault> {
-    requests(false)
+pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
+    requests((), None)
 }
 
 /// As [`stop_requests`], for a node. Without a controlling terminal, as under a service manager, each SIGHUP requests a
 /// reload instead.
 pub(crate) fn node_requests() -> Result<Receiver<Request>, Fault> {
     // Check now: a terminal that closes detaches its processes before they get the signal.
-    requests(!has_terminal())
+    requests(Request::Stop, (!has_terminal()).then_some(Request::Reload))
 }
 
-/// Starts a thread that turns signals into requests: to stop, or for SIGHUP to reload if `reloads`. A second request
-/// to stop ends the process.
-fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
+/// Starts a thread that turns signals into requests: to stop, or for SIGHUP to reload if there is such a
+/// request. A second request to stop ends the process.
+fn requests<R: Copy + Send + 'static>(stop: R, reload: Option<R>) -> Result<Receiver<R>, Fault> {
     let (send, receive) = channel();
     let mut n = 0;
     // A script's background processes ignore SIGINT, but SIGINT is to end this one.
@@ -43,13 +43,13 @@ fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
     // This thread may start before the node gives up its privileges. If this call fails, the node reports it.
     let give_up = || drop(privileges::reduce(KeptCapabilities::Nothing));
     let tell = move |signal| {
-        if reloads && signal == Signal::HUP {
-            return send.send(Request::Reload).is_ok() || n > 0;
+        if let Some(reload) = reload.filter(|_| signal == Signal::HUP) {
+            return send.send(reload).is_ok() || n > 0;
         }
         if n > 0 && signal == Signal::HUP {
             return true;
         }
-        if n > 0 || send.send(Request::Stop).is_err() {
+        if n > 0 || send.send(stop).is_err() {
             std::process::exit(130);
         }
         n += 1;

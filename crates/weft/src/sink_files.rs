@@ -1,9 +1,9 @@
 //! Tests the files of sinks before a network starts that writes to them.
 
-use crate::compile::Compiled;
 use crate::fault::Fault;
-use crate::source::folder_of;
 use std::io::ErrorKind;
+use weft_control::compile::Compiled;
+use weft_control::files::folder_of;
 use weft_engine::plan::SinkTarget;
 use weft_io::writer;
 

@@ -1,16 +1,16 @@
 //! The live table of a running node's counters: redrawn in place on a terminal, appended elsewhere. It goes to standard
 //! error like all messages; standard output is for the rows of sinks.
 
-use crate::commands::grouped;
 use crate::log::Log;
 use crate::running::Running;
-use crate::table::{Align, Table};
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
+use weft_control::show::grouped;
+use weft_control::show::{Align, Table};
 use weft_core::Status;
 use weft_core::abi::Counters;
+use weft_engine::report::NodeStats;
 use weft_engine::stats::Stats;
-use weft_io::node::NodeStats;
 
 /// The interval between updates on a terminal, and elsewhere.
 const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);

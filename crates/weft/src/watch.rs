@@ -1,13 +1,14 @@
 //! Logs the changes of a running node since the last look: endpoints, devices, limits, lost rows.
 
-use crate::commands::{count, grouped};
 use crate::log::{Level, Log};
 use crate::open_files;
-use crate::running::{RowsRefused, Running, device_failure};
+use crate::running::Running;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weft_api::Endpoint;
+use weft_control::show::{count, grouped};
+use weft_control::status::{RowsRefused, device_failure};
 use weft_io::descriptors::Descriptors;
 use weft_io::node::OUT_OF_DESCRIPTORS;
 

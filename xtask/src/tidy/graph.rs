@@ -48,19 +48,29 @@ const RULES: &[Rule] = &[
     Rule { name: "weft-engine", ours: &["proto", "ir"], third_party: &["rustc-hash"] },
     Rule {
         name: "weft-io",
-        ours: &["engine", "proto"],
+        ours: &["engine", "ir", "proto"],
         third_party: &["io-uring", "libc", "mio", "rustc-hash", "rustix"],
     },
     Rule { name: "weft-sim", ours: &["engine", "proto"], third_party: &[] },
     Rule { name: "weft-api", ours: &[], third_party: &["serde", "serde_json"] },
     Rule { name: "weft-import", ours: &[], third_party: &[] },
     Rule { name: "weft-schema", ours: &[], third_party: &[] },
-    Rule { name: "weft-control", ours: &["opt", "api"], third_party: &["serde"] },
+    Rule { name: "weft-frame", ours: &[], third_party: &[] },
+    Rule {
+        name: "weft-control",
+        ours: &["lang", "schema", "ir", "opt", "engine", "api"],
+        third_party: &["serde", "serde_json"],
+    },
+    Rule {
+        name: "weft-bench",
+        ours: &["proto", "lang", "ir", "opt", "jit", "native", "engine", "io", "sim", "api", "control"],
+        third_party: &["clap", "mio", "rustc-hash", "rustix", "serde_json", "ureq"],
+    },
     Rule {
         name: "weft",
         ours: &[
             "proto", "lang", "ir", "opt", "jit", "verilog", "native", "ebpf", "engine", "io", "sim", "api",
-            "import", "schema", "control",
+            "import", "control", "bench",
         ],
         third_party: &[
             "ariadne",
@@ -75,8 +85,6 @@ const RULES: &[Rule] = &[
             "libc",
             "lsp-server",
             "lsp-types",
-            "mio",
-            "rustc-hash",
             "rustix",
             "serde",
             "serde_json",

@@ -18,7 +18,7 @@ const MACROS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 /// The benchmark compares named elements of the library with hand-written Rust, so each pair names its element. No code
 /// that runs a network reads these names.
 const NAMES_ALLOWED: &[&str] =
-    &["crates/weft/src/bench/elements", "crates/weft/src/bench/packets", "crates/weft/src/bench/twins"];
+    &["crates/weft-bench/src/elements", "crates/weft-bench/src/packets", "crates/weft-bench/src/twins"];
 
 /// A file starts with its purpose; build scripts and tests may omit it.
 pub(super) fn header(source: &Source<'_>) -> Option<Finding> {

@@ -28,6 +28,7 @@ pub mod link;
 pub mod path;
 pub mod pipe;
 pub mod plan;
+pub mod port;
 mod pseudo;
 mod reader;
 mod reshape;

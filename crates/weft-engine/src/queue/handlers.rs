@@ -2,7 +2,7 @@
 
 use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
-use super::{QueueCode, QueueProgram, records};
+use super::{QueueCode, QueueProgram};
 use weft_core::hash;
 use weft_core::rng::next_bits;
 use weft_ir::queue::direct::Direct;
@@ -64,35 +64,17 @@ impl<C: QueueCode> Handlers<C> {
         packet: Option<&mut Record>,
     ) -> u64 {
         let direct = moment.single().ok().and_then(|nth| self.direct[at % LEVELS_MAX][nth].as_ref());
-        let Visit { node, own, is_one } = visit;
-        let Some(direct) = direct else {
-            let own = if is_one { None } else { Some(own) };
-            return self.run_by_name(at, moment, node, own, packet);
+        let Visit { node, own } = visit;
+        let words = Words {
+            node: words::<_, { kept::WORDS }>(node.as_flattened_mut()),
+            partition: words::<_, { kept::WORDS }>(own.as_flattened_mut()),
+            packet: words::<_, KEPT>(packet.unwrap_or(&mut self.no_packet).as_flattened_mut()),
+            event: &mut self.event,
         };
-        let node = words::<_, { kept::WORDS }>(node.as_flattened_mut());
-        let partition = words::<_, { kept::WORDS }>(own.as_flattened_mut());
-        let packet = words::<_, KEPT>(packet.unwrap_or(&mut self.no_packet).as_flattened_mut());
-        let end = direct.run(node, partition, packet, &mut self.event);
-        if self.event[usize::from(word::DRAWN)] != 0 {
-            self.draw_random();
-        }
-        end
-    }
-
-    /// Runs a handler of a level through the program's code.
-    #[inline(never)]
-    fn run_by_name(
-        &mut self,
-        at: usize,
-        moment: Moment,
-        node: &mut records::Record,
-        own: Option<&mut records::Record>,
-        packet: Option<&mut Record>,
-    ) -> u64 {
-        let node = &mut node.as_flattened_mut()[kept::WORDS..];
-        let partition = own.map_or(&mut [][..], |own| &mut own.as_flattened_mut()[kept::WORDS..]);
-        let packet = packet.map_or(&mut [][..], |packet| &mut packet.as_flattened_mut()[KEPT..]);
-        let end = self.code.run(at, moment, Words { node, partition, packet, event: &mut self.event });
+        let end = match direct {
+            Some(direct) => direct.run(words),
+            None => run_by_name(&self.code, at, moment, words),
+        };
         if self.event[usize::from(word::DRAWN)] != 0 {
             self.draw_random();
         }
@@ -169,6 +151,12 @@ impl<C: QueueCode> Handlers<C> {
             self.draw_random();
         }
     }
+}
+
+/// Runs a handler that has no direct call: of a timer, or interpreted. It is not inlined, to keep the callers small.
+#[inline(never)]
+fn run_by_name(code: &impl QueueCode, at: usize, moment: Moment, words: Words<'_>) -> u64 {
+    code.run(at, moment, words)
 }
 
 /// The words of a record that handlers see; the first words are the queue's own.

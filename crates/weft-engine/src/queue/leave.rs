@@ -1,5 +1,6 @@
 //! Dequeue: serves the first partition on each level, down to the packet to send.
 
+use super::layout::pair;
 use super::level::{Level, Visit, add_packet, kept, subtract_packet};
 use super::packets::{bytes, unlink_first};
 use super::ranked::RankSlots as _;
@@ -7,7 +8,6 @@ use super::records::{Head, Records};
 use super::shared::Shared;
 use super::{NONE, QueueCode, TURNS_MAX};
 use core::cmp::Reverse;
-use weft_ir::queue::layout::pair;
 use weft_ir::queue::{Moment, Verdict};
 
 /// The turns of a dequeue, including those in which the first partition is served unconditionally.
@@ -473,5 +473,5 @@ pub(super) fn visit<'l, const ONE: bool>(
     partition: u32,
 ) -> Visit<'l> {
     let own = if ONE { &mut partitions.no_record } else { partitions.record(partition) };
-    Visit { node: nodes.record(node), own, is_one: ONE }
+    Visit { node: nodes.record(node), own }
 }

@@ -1,11 +1,11 @@
 //! One level of the tree of a queue: its nodes and partitions, and the orders of the partitions.
 
+pub(super) use super::layout::kept;
+use super::layout::{NO_PACKETS, SEEN_IN_HEAD};
 use super::ranked::Ranked;
 use super::records::{Head, Record, Records};
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
-pub(super) use weft_ir::queue::layout::kept;
-use weft_ir::queue::layout::{NO_PACKETS, SEEN_IN_HEAD};
 use weft_ir::queue::{
     Handler, Overflow, PacketOrder, Partitions, QueueProgram, VarDecl, Verdict, Victim, word,
 };
@@ -15,14 +15,13 @@ pub(super) struct Visit<'l> {
     pub(super) node: &'l mut Record,
     /// Unused where the node is one partition.
     pub(super) own: &'l mut Record,
-    pub(super) is_one: bool,
 }
 
 impl<'l> Visit<'l> {
     /// The same, for a shorter lifetime.
     #[inline(always)]
     pub(super) fn again(&mut self) -> Visit<'_> {
-        Visit { node: &mut *self.node, own: &mut *self.own, is_one: self.is_one }
+        Visit { node: &mut *self.node, own: &mut *self.own }
     }
 }
 
@@ -221,7 +220,7 @@ impl Level {
     pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
         let is_one = self.shape.is_one;
         let own = if is_one { &mut self.partitions.no_record } else { self.partitions.record(partition) };
-        Visit { node: self.nodes.record(node), own, is_one }
+        Visit { node: self.nodes.record(node), own }
     }
 
     /// Whether a partition has packets, or a position in the order, or is held.

@@ -12,6 +12,7 @@ mod dispatch;
 mod fifo;
 mod handlers;
 mod in_use;
+mod layout;
 mod leave;
 mod level;
 mod order;
@@ -24,6 +25,7 @@ pub mod snapshot;
 mod tally;
 
 use dispatch::Dispatch;
+use layout::NONE;
 use leave::ServeResult;
 use level::{Level, kept, levels};
 use packets::{PacketInfo, Packets};
@@ -33,7 +35,6 @@ pub(crate) use tally::LineTotals;
 pub use tally::{LineTotal, ProgramText, Tally, WATCHED_MAX, WaitHistogram};
 use weft_core::Time;
 use weft_core::marks::Marks;
-use weft_ir::queue::layout::NONE;
 use weft_ir::queue::{Field, HEADERS_MAX, Verdict, word};
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 

@@ -1,10 +1,10 @@
 //! Orders the partitions of a node for scheduling, and holds partitions until a time.
 
+use super::layout::{pair, paired};
 use super::level::{Level, kept};
 use super::ranked::RankSlots;
 use super::records::Records;
 use core::cmp::Reverse;
-use weft_ir::queue::layout::{pair, paired};
 
 impl Level {
     /// Returns the first partition in a node's order.

@@ -3,14 +3,14 @@
 //! Packets occupy whole cache lines, and the slot of a packet is the index of its first line. The words that every
 //! packet has are in that line, one bounds check away.
 
+pub(super) use super::layout::KEPT;
+use super::layout::{LINE_WORDS, LINK, NO_PACKETS, packet_lines, pair, paired};
 use super::level::{Level, kept};
 use super::ranked::RankSlots;
-use super::records::{Head, LINE_WORDS, window};
+use super::records::{Head, window};
 use super::{NONE, Packet};
-use weft_ir::queue::direct::PacketWords;
-pub(super) use weft_ir::queue::layout::KEPT;
-use weft_ir::queue::layout::{Fetch, LINK, NO_PACKETS, pair, paired};
-use weft_ir::queue::{Field, PacketOrder, QueueProgram, word};
+use weft_ir::queue::direct::Fetch;
+use weft_ir::queue::{Field, PacketOrder, PacketWords, QueueProgram, word};
 
 /// The words that every packet has.
 const HANDLE: usize = KEPT + word::HANDLE as usize;
@@ -62,7 +62,7 @@ impl Packets {
         let is_linked = program.levels.last().is_some_and(|leaf| leaf.packets == PacketOrder::Arrival);
         Self {
             lines: Record::default().into(),
-            lines_each: program.packet_lines(),
+            lines_each: packet_lines(program),
             free: NONE,
             first_unused: 0,
             cached_lines: if is_linked && fetch.is_some() { CACHED_LINES } else { u32::MAX },

@@ -1,8 +1,8 @@
 //! Stores the records of nodes and partitions: words in whole cache lines.
 
-use weft_ir::queue::direct::RecordWords;
-pub(super) use weft_ir::queue::layout::{CacheLine as Head, LINE_WORDS};
-use weft_ir::queue::layout::{kept, record_lines};
+use super::layout::{LINE_WORDS, kept, record_lines};
+use weft_ir::queue::RecordWords;
+pub(super) use weft_ir::queue::direct::CacheLine as Head;
 
 /// The message for an id without a record: an internal error of the queue.
 pub(super) const MISSING: &str = "an id is that of a record";

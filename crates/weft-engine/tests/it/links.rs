@@ -34,7 +34,7 @@ fn fifo(packets: u32) -> QueueProgram {
 fn marking() -> QueueProgram {
     let mut program = fifo(100);
     let body = vec![
-        Step::Let(Value(0), Op::Int(3)),
+        Step::Let(Value(0), Op::IntConst(3)),
         Step::Store(Slot::new(Scope::Packet, word::ECN), Value(0)),
         Step::End(Verdict::Mark, 7),
     ];
@@ -282,8 +282,7 @@ fn least_first(field: Field) -> QueueProgram {
     let mut program = fifo(100);
     program.fields = vec![field];
     program.levels[0].packets = PacketOrder::Rank { bits: None };
-    let body =
-        vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
+    let body = vec![Step::Load(Value(0), Slot::new(Scope::Packet, word::FIELDS)), Step::Give(Value(0))];
     program.levels[0].handlers.packet_rank = Some(Handler { body, types: vec![Ty::Int] });
     program
 }
@@ -360,7 +359,7 @@ fn frames_rank_by_user_metadata() {
 fn held_back_gso_frame_is_cut_first() {
     let mut holding = fifo(9);
     let body = vec![
-        Step::Let(Value(0), Op::Int(0)),
+        Step::Let(Value(0), Op::IntConst(0)),
         Step::Store(Slot::new(Scope::Event, word::HOLD), Value(0)),
         Step::End(Verdict::Hold, 1),
     ];

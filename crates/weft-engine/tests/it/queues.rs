@@ -162,15 +162,19 @@ fn compiled_turns_match_interpreter() {
 fn held_packet_regains_its_rank() {
     // If it failed, packets of a flow would be reordered in a program that paces and ranks them.
     let held = Slot::new(Scope::Node, word::NODE_VARS);
-    let rank =
-        Handler { body: vec![Step::Let(Value(0), Op::Int(1)), Step::Give(Value(0))], types: vec![Ty::Int] };
+    let rank = Handler {
+        body: vec![Step::Let(Value(0), Op::IntConst(1)), Step::Give(Value(0))],
+        types: vec![Ty::Int],
+    };
     for bits in [Some(0), Some(1), Some(10), None] {
         let mut level = line(Overflow::Arriving);
         level.packets = PacketOrder::Rank { bits };
         level.vars = vec![VarDecl { name: "held".into(), ty: Ty::Int, bits: 8, signed: false, start: 0 }];
         let mut dequeue = by_turns(held, Verdict::Hold, Verdict::Pass, false);
-        let until =
-            [Step::Let(Value(4), Op::Int(10)), Step::Store(Slot::new(Scope::Event, word::HOLD), Value(4))];
+        let until = [
+            Step::Let(Value(4), Op::IntConst(10)),
+            Step::Store(Slot::new(Scope::Event, word::HOLD), Value(4)),
+        ];
         dequeue.body.splice(0..0, until);
         dequeue.types.push(Ty::Int);
         level.handlers =
@@ -254,7 +258,7 @@ fn turns(rng: &mut Rng) -> QueueProgram {
         rng.percent(percent).then(|| by_turns(of_partition(nth), first, then, ranks))
     };
     let flow = Slot::new(Scope::Packet, word::FIELDS);
-    let key = vec![Step::Let(Value(0), Op::Load(flow)), Step::Give(Value(0))];
+    let key = vec![Step::Load(Value(0), flow), Step::Give(Value(0))];
     level.handlers = Handlers {
         key: Some(Handler { body: key, types: vec![Ty::Int] }),
         activate: may(0, Verdict::Pass, Verdict::Pass, 50),
@@ -276,9 +280,9 @@ fn by_turns(whose: Slot, first: Verdict, then: Verdict, ranks: bool) -> Handler 
         [Step::Store(whose, to)].into_iter().chain(rank).chain([Step::End(verdict, 7)]).collect()
     };
     let body = vec![
-        Step::Let(was, Op::Load(whose)),
-        Step::Let(zero, Op::Int(0)),
-        Step::Let(one, Op::Int(1)),
+        Step::Load(was, whose),
+        Step::Let(zero, Op::IntConst(0)),
+        Step::Let(one, Op::IntConst(1)),
         Step::Let(is_zero, Op::IntCompare(IntCmp::Eq, was, zero)),
         Step::If { by: is_zero, then: end(one, first), otherwise: end(zero, then) },
     ];
@@ -316,7 +320,7 @@ fn only_of_nodes(level: &mut Level) {
 
 fn names_partition(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
-        Step::Let(_, Op::Load(slot)) | Step::Store(slot, _) => slot.scope == Scope::Partition,
+        Step::Load(_, slot) | Step::Store(slot, _) => slot.scope == Scope::Partition,
         Step::If { then, otherwise, .. } => names_partition(then) || names_partition(otherwise),
         _ => false,
     })

@@ -12,7 +12,7 @@
 
 use super::interface::LinkState;
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut_to_segments};
+use super::{BATCH_MAX, Device, Link, OpenError, QueueId, cut_to_segments};
 use core::ffi::c_int;
 use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
@@ -25,6 +25,7 @@ use weft_core::frame::{
     BIG_PACKET_MAX, Frame, IP_PACKET_MAX, Offload, PIECES_MAX, Pool, SegmentError, VIRTIO_HEADER_BYTES,
     network_at,
 };
+use weft_engine::packet::port::DeviceCounters;
 
 /// Bytes of a slot: its header, and a packet of an MTU of 1,500. An odd number of cache lines spreads the starts of
 /// slots over all cache sets.

@@ -1,6 +1,6 @@
 //! Captures as ports: reads packets from a pcap or pcapng file, or writes sent packets to one.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, lacks_buffers};
+use super::{BATCH_MAX, Device, Link, OpenError, QueueId, lacks_buffers};
 use crate::file::open_regular;
 use core::fmt;
 use std::borrow::Cow;
@@ -10,6 +10,8 @@ use std::path::Path;
 use weft_core::Time;
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::offloaded::{self, PendingOffloads};
+use weft_engine::packet::port::DeviceCounters;
+use weft_engine::packet::port::Pace;
 use weft_proto::capture::{Fault, LinkType, Packet, ReadError, Reader, Record, Style, Writer};
 
 /// Bytes per read, and buffered bytes of an output.
@@ -20,16 +22,6 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// The remedy for an unsupported link type.
 const LINKS_KNOWN: &str = "Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD \
                            loopback are known";
-
-/// When the packets of a capture arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pace {
-    /// At once. Each has the time of its capture as arrival time, so timing in the program works as it did then.
-    #[default]
-    Full,
-    /// With the recorded gaps. They have the time of delivery as arrival time.
-    Recorded,
-}
 
 /// Packets from a capture.
 ///

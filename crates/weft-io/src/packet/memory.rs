@@ -1,10 +1,11 @@
 //! A source of packets in memory, and a sink that counts: ports without a device, for benchmarks.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, QueueId};
+use super::{BATCH_MAX, Device, Link, QueueId};
 use core::ops::Range;
 use std::io;
 use weft_core::Time;
 use weft_core::frame::{Frame, Offload, Pool};
+use weft_engine::packet::port::DeviceCounters;
 
 /// Delivers the same packets repeatedly, and discards sent ones.
 #[derive(Debug)]

@@ -37,9 +37,10 @@ use std::io;
 use std::os::fd::RawFd;
 use weft_core::Time;
 use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SMALL_PACKET_MAX, SegmentError, network_at};
+use weft_engine::packet::port::DeviceCounters;
 use weft_proto::capture::LinkType;
 
-pub use report::{LinkReport, PacketNodeStats, PortError, PortReport};
+pub use report::PortError;
 pub use weft_core::frame::BATCH_MAX;
 pub use worker::WAITING_MAX;
 
@@ -159,44 +160,6 @@ impl QueueId {
         counters.received += 1;
         counters.received_bytes += bytes as u64;
         FrameMeta { arrived, port, queue, sequence, offload, ..FrameMeta::default() }
-    }
-}
-
-/// Counters of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceCounters {
-    /// Packets received.
-    pub received: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Packets sent.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Packets dropped before they reached us: we were too slow, or they did not fit in an XDP buffer.
-    pub overrun: u64,
-    /// Packets dropped on arrival: longer than any buffer, of another link type, or with impossible metadata.
-    pub refused_in: u64,
-    /// Packets dropped on departure: the device cannot carry them.
-    pub refused_out: u64,
-    /// How often the device had no room for all packets.
-    pub full: u64,
-    /// System calls.
-    pub syscalls: u64,
-}
-
-impl DeviceCounters {
-    /// Adds the counters of another device.
-    pub fn add(&mut self, other: &Self) {
-        self.received += other.received;
-        self.received_bytes += other.received_bytes;
-        self.sent += other.sent;
-        self.sent_bytes += other.sent_bytes;
-        self.overrun += other.overrun;
-        self.refused_in += other.refused_in;
-        self.refused_out += other.refused_out;
-        self.full += other.full;
-        self.syscalls += other.syscalls;
     }
 }
 

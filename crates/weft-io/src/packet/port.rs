@@ -1,101 +1,16 @@
 //! Describes ports as a program declares them, and opens their devices.
 
 use super::afpacket::{self, PacketSocket};
-use super::file::{FileSink, FileSource, Pace};
+use super::file::{FileSink, FileSource};
 use super::interface::{LinkState, Pair};
 use super::namespace::Namespace;
-use super::tun::{self, Tun};
+use super::tun::Tun;
 use super::xdp::{self, XdpSocket};
 use super::{Device, Link, OpenError, QueueId, interface};
-use core::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use weft_engine::packet::port::{DeviceSettings, Driver, PortConfig};
 use weft_proto::capture::Style;
-
-/// Largest number of queues of a port, for any driver.
-pub const QUEUES_MAX: u16 = if tun::QUEUES_MAX < xdp::QUEUES_MAX { tun::QUEUES_MAX } else { xdp::QUEUES_MAX };
-
-/// The declaration of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortConfig {
-    /// Its name in the program.
-    pub name: String,
-    /// Its driver.
-    pub driver: Driver,
-    /// The interface or the file.
-    pub device: String,
-    /// The network namespace of the interface, in the syntax of [`Namespace::open`]; `None`: that of the process.
-    pub namespace: Option<String>,
-    /// Number of queues, 1 to [`QUEUES_MAX`]; `None`: one per worker if the device can, with XDP all queues of the
-    /// interface. A capture has one.
-    pub queues: Option<u16>,
-    /// Settings for a device that the port creates.
-    pub made: DeviceSettings,
-}
-
-/// Settings of a device that the port creates; the system chooses missing ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceSettings {
-    /// Bytes of the longest packet.
-    pub mtu: Option<u16>,
-    /// For a TAP device the host's address; for a pair our own.
-    pub mac: Option<[u8; 6]>,
-    /// The other end of a veth pair.
-    pub peer: Option<Peer>,
-}
-
-/// The far end of a veth pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its name.
-    pub name: String,
-    /// The network namespace that it is moved to, in the syntax of [`Namespace::open`]; `None`: it stays with the near
-    /// end.
-    pub namespace: Option<String>,
-    /// Its address and prefix length.
-    pub address: Option<(IpAddr, u8)>,
-}
-
-/// The driver of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// Packet sockets on an interface.
-    Packet,
-    /// XDP sockets on an interface.
-    Xdp {
-        /// Try zero copy: the interface writes into our memory directly.
-        is_zero_copy_tried: bool,
-    },
-    /// Packet sockets on one end of a veth pair that the port creates.
-    Veth,
-    /// A TUN device that the port creates.
-    Tun,
-    /// A TAP device that the port creates.
-    Tap,
-    /// A capture as input.
-    Read(Pace),
-    /// A capture as output.
-    Write,
-}
-
-impl Driver {
-    /// Its keyword.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Packet => "packet",
-            Self::Xdp { .. } => "xdp",
-            Self::Veth => "veth",
-            Self::Tun => "tun",
-            Self::Tap => "tap",
-            Self::Read(_) | Self::Write => "pcap",
-        }
-    }
-
-    /// Its device is a file, which may end.
-    pub(crate) const fn is_file(self) -> bool {
-        matches!(self, Self::Read(_) | Self::Write)
-    }
-}
 
 /// A port with its open devices, one per queue.
 pub struct OpenPort {
@@ -158,8 +73,9 @@ impl OpenPort {
     }
 }
 
-/// Opens the devices of all ports, or none, for this many workers, 1 to [`QUEUES_MAX`]. A capture that is written has
-/// Ethernet frames, unless all other ports carry IP packets.
+/// Opens the devices of all ports, or none, for this many workers, 1 to
+/// [`QUEUES_MAX`](weft_engine::packet::port::QUEUES_MAX). A capture that is written has Ethernet frames, unless all
+/// other ports carry IP packets.
 ///
 /// # Errors
 /// The first that cannot be opened, with the name of its port.

@@ -6,10 +6,11 @@
 //! distribute them.
 
 use super::handoff::Doorbell;
-use super::port::{self, PortConfig};
+use super::port;
 use super::{Device, OpenError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weft_engine::packet::port::PortConfig;
 
 /// The state of a device, shared by the workers of its port.
 pub(super) struct Recovery {

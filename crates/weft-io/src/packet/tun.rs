@@ -4,7 +4,7 @@
 //! unsegmented, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
 
 use super::sys::{self, InterfaceRequest, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, lacks_buffers};
+use super::{BATCH_MAX, Device, Link, OpenError, QueueId, lacks_buffers};
 use core::ffi::c_ulong;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -12,9 +12,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use weft_core::Time;
 use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES};
+use weft_engine::packet::port::DeviceCounters;
+use weft_engine::packet::port::QUEUES_MAX;
 
-/// Largest number of queues of a TUN device. Source: `MAX_TAP_QUEUES` of the kernel.
-pub const QUEUES_MAX: u16 = 256;
 /// The remedy if the name of a device is refused.
 const IF_TAKEN: &str =
     "an interface of this name is there that is none of this kind, or has other queues: choose another name";

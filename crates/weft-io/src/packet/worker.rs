@@ -8,10 +8,9 @@
 
 use super::handoff::{Doorbell, HandoffBatch, PortHandoffs};
 use super::interface::LinkState;
-use super::port::PortConfig;
 use super::recovery::{Recovery, is_there};
-use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
-use super::{BATCH_MAX, Device, DeviceCounters, sys};
+use super::report::PortError;
+use super::{BATCH_MAX, Device, sys};
 use crate::clock;
 use crate::spin::Spin;
 use crate::worker::Task;
@@ -29,8 +28,11 @@ use weft_core::{Interval, Time};
 use weft_engine::packet::impair::Impairments;
 use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::port::DeviceCounters;
+use weft_engine::packet::port::PortConfig;
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::recording::{Limits, Recorder, RecordingProgress};
+use weft_engine::report::{LinkReport, PacketNodeStats, PortReport};
 use weft_engine::rules::Swap;
 
 /// Largest number of frames that wait for a port without room; further ones are dropped, and counted as `port_full`.
@@ -908,13 +910,13 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::file::Pace;
     use crate::packet::memory::Memory;
-    use crate::packet::port::{DeviceSettings, Driver};
     use crate::packet::{Link, QueueId};
     use crate::writer::Writer;
     use std::sync::mpsc::channel;
     use weft_engine::packet::link::Link as QueueLink;
+    use weft_engine::packet::port::Pace;
+    use weft_engine::packet::port::{DeviceSettings, Driver};
     use weft_engine::queue::ProgramText;
     use weft_ir::queue::generate;
     use weft_ir::queue::run::Interpreted;

@@ -2,9 +2,9 @@
 
 use super::Device;
 use super::handoff::{Doorbell, PortHandoffs};
-use super::port::{OpenPort, PortConfig};
+use super::port::OpenPort;
 use super::recovery::Recovery;
-use super::report::{PacketNodeStats, PortError};
+use super::report::PortError;
 use super::worker::{Mail, Port, Worker, WorkerChannels, WorkerConfig};
 use crate::spin::Spin;
 use crate::worker::Task;
@@ -18,7 +18,9 @@ use std::time::Duration;
 use weft_core::Interval;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::port::PortConfig;
 use weft_engine::recording::{Limits, Recorder, RecordingProgress};
+use weft_engine::report::PacketNodeStats;
 use weft_engine::rules::Swap;
 
 /// A handle to all frame workers.
@@ -205,8 +207,8 @@ fn worker_of(config: &PortConfig, (port, queue): (usize, usize), n_queues: usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::{DeviceSettings, Driver};
     use super::*;
+    use weft_engine::packet::port::{DeviceSettings, Driver};
 
     /// Both directions of a flow would be on two workers, or a worker would be idle.
     #[test]

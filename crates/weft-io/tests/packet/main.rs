@@ -16,11 +16,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_core::Time;
 use weft_core::frame::{Pool, PoolConfig};
+use weft_engine::packet::port::DeviceCounters;
 use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
-use weft_io::packet::{Device, DeviceCounters, Link, QueueId};
+use weft_io::packet::{Device, Link, QueueId};
 use world::{ADDRESS_B, PREFIX, World};
 
 /// Time limit of each step.

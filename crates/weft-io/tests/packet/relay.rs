@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_core::frame::{Frame, Pool, PoolConfig};
+use weft_engine::packet::port::DeviceCounters;
 use weft_io::clock;
-use weft_io::packet::{Device, DeviceCounters};
+use weft_io::packet::Device;
 
 /// The queues of both ports, the same number each.
 pub(crate) type Pair = [Vec<Box<dyn Device>>; 2];

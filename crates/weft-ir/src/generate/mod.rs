@@ -17,6 +17,7 @@ mod natives;
 mod observe;
 #[cfg(test)]
 mod tests;
+pub(crate) mod values;
 
 use crate::backend::Backend;
 use crate::ir::{Block, Function, TableId};
@@ -24,7 +25,7 @@ use crate::program::*;
 use crate::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::limits::INPUTS_MAX;
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
@@ -87,10 +88,10 @@ pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(
 /// Passes in one [`compare`].
 pub const PASSES: usize = 12;
 
-/// The number of occurrences of each operation and terminator in a chain, by mnemonic ([`text::mnemonics`]).
+/// The number of occurrences of each operation and terminator in a chain, by mnemonic.
 pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for block in functions(chain).flat_map(|f| &f.blocks) {
+    for block in functions(chain).flat_map(|function| &function.blocks) {
         let ops = block.insts.iter().map(|inst| text::mnemonic(&inst.op));
         for name in ops.chain([text::end_mnemonic(&block.end)]) {
             *counts.entry(name).or_default() += 1;
@@ -101,11 +102,7 @@ pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
 
 /// The handlers of all elements.
 fn functions(chain: &ChainProgram) -> impl Iterator<Item = &Function> {
-    chain.elements.iter().flat_map(|element| {
-        let h = &element.handlers;
-        let single = [&h.open, &h.request, &h.response, &h.close].into_iter().flatten();
-        single.chain(h.every.iter().map(|(_, f)| f)).chain(h.timeouts.iter().map(|(_, f)| f))
-    })
+    chain.elements.iter().flat_map(|element| element.handlers.all()).map(|(_, function)| function)
 }
 
 /// A random chain that [`crate::verify::verify_program`] accepts.
@@ -142,6 +139,7 @@ pub fn chain(rng: &mut Rng) -> ChainProgram {
         let element = element(rng, &chain, index);
         chain.elements.push(element);
     }
+    assert!(chain.elements.len() <= ELEMENTS_MAX, "a generated chain keeps the limits");
     chain
 }
 
@@ -225,6 +223,7 @@ fn tables(rng: &mut Rng) -> Vec<TableDecl> {
         ("by_flow", &[Type::Uint(8), Type::IpAddr, Type::Mac, Type::IpAddr]),
     ];
     let mut tables: Vec<TableDecl> = keys.iter().map(|(name, key)| table(rng, name, key)).collect();
+    assert_eq!(tables.len(), usize::from(RULES.0), "the table of rules is the last one");
     tables.push(rules(rng));
     tables
 }
@@ -257,13 +256,15 @@ fn rules(rng: &mut Rng) -> TableDecl {
         shared: false,
         stripes: None,
     };
-    let rows = (0..rng.below(20) as i64).map(|id| rule(rng, 9 - id)).collect();
+    let rows: Vec<Vec<Value>> = (0..rng.below(20) as i64).map(|id| rule(rng, 9 - id)).collect();
+    let n_columns = spec.key.len() + spec.columns.len();
+    assert!(rows.iter().all(|row| row.len() == n_columns), "a rule has a value for each column");
     TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
 }
 
 /// Generates a row of [`rules`].
 fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
-    let number = |rng: &mut Rng| Value::Int(function::int(rng));
+    let number = |rng: &mut Rng| Value::Int(values::int(rng));
     let rank = Value::Int(rng.pick(&[-1, 0, i64::MAX]));
     let net = Value::Bytes(rng.pick(&NETS).to_vec());
     let (low, high, n) = (number(rng), number(rng), number(rng));

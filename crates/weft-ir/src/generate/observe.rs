@@ -118,7 +118,7 @@ fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
     let n = rng.below(place.elements_max as usize + 2) as u64;
     let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };
     let kinds: Vec<usize> = (0..n_cells).map(|_| rng.below(4)).collect();
-    let bytes = super::function::bytes(rng);
+    let bytes = super::values::bytes(rng);
     let cells = kinds.into_iter().map(|kind| match kind {
         0 => ListCell::Absent,
         1 => ListCell::Bytes(&bytes),
@@ -160,6 +160,7 @@ impl Pass {
             // The slot of a NULL is undefined; the engine gives zeros.
             pass.slots.push(if is_present { slot } else { Slot::default() });
         }
+        assert_eq!(pass.slots.len(), inputs.len(), "each input has a slot");
         pass
     }
 
@@ -167,13 +168,13 @@ impl Pass {
     fn slot(&mut self, rng: &mut Rng, ty: Ty, place: &InputLocation) -> Slot {
         let a = match ty {
             Ty::Bool => rng.below(2) as u64,
-            Ty::Float => super::function::float(rng).to_bits(),
-            Ty::Int | Ty::Row => super::function::int(rng) as u64,
+            Ty::Float => super::values::float(rng).to_bits(),
+            Ty::Int | Ty::Row => super::values::int(rng) as u64,
             Ty::Bytes => {
                 let region = &mut self.regions[place.region()];
                 let bytes = match place {
                     InputLocation::List(place) => random_list(rng, place),
-                    _ => super::function::bytes(rng),
+                    _ => super::values::bytes(rng),
                 };
                 let at = region.len();
                 region.extend_from_slice(&bytes);
@@ -266,6 +267,7 @@ impl World {
                 matcher.adopt(built).expect("the matcher has not changed since the snapshot");
             }
         }
+        assert_eq!(matchers.len(), chain.matches.len(), "the world belongs to this chain");
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 

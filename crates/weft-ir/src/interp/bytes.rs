@@ -43,6 +43,7 @@ pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
         .take_while(|&at| is_inside(at))
         .last()
         .map_or(to, |at| at.saturating_sub(1));
+    assert!(from <= start && end <= to, "a slice stays in its range");
     &a[start..end.max(start)]
 }
 
@@ -105,6 +106,7 @@ pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
 
 /// Reads a number in a frame; 0 if it exceeds the frame.
 pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
+    assert!((1..=8).contains(&bytes), "the verifier limits numbers to a word");
     let digits = part(frame, at, i64::from(bytes)).unwrap_or_default().iter();
     let append = |number: u64, digit: &u8| number << 8 | u64::from(*digit);
     let number = match endian {
@@ -122,6 +124,7 @@ pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }
+    assert!(sum <= 0xffff, "a folded sum has 16 bits");
     sum as i64
 }
 

@@ -17,6 +17,7 @@ impl Handling<'_, '_> {
             let is_null = null.is_some_and(|null| self.bool(null));
             (!is_null).then(|| self.get(value).clone())
         };
+        assert_eq!(keys.len(), spec.parts.len(), "the verifier requires a value for each part");
         let keys: Vec<Option<Val>> = keys.iter().map(key).collect();
         let (mut best, mut cursor) = (Row::NONE, 0);
         while let Some((row, next)) = rows.scan(cursor, self.cx.now) {

@@ -33,6 +33,7 @@ use weft_core::types::Type;
 use weft_core::{Interval, Status};
 
 pub use access::{Access, AccessAt};
+pub use numbers::evaluate;
 
 /// The interpreting back end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +60,7 @@ impl Backend for Interp {
         if state.natives.len() < chain.natives.len() {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
+        assert_eq!(columns.len(), chain.tables.len(), "each table has its columns");
         Ok(Box::new(Interpreted { chain: chain.clone(), event, columns }))
     }
 }
@@ -180,6 +182,8 @@ impl Interpreted {
     /// is Some.
     fn pass(&self, cx: &mut Cx<'_>, opened: usize, recorded: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
+        assert!(cx.counters.len() >= chain.elements.len(), "each element has its counters");
+        assert!(cx.call.len() >= chain.call_words(), "the call's row has all cells");
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
         let mut stamp = cx.trace.map(|clock| clock());
@@ -211,6 +215,7 @@ fn record_end(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bo
     let (verdict, text, line) = match end {
         End::Forward => return true,
         End::Skip => {
+            assert!(counters.seen >= u64::from(part.counts), "the tuple was counted");
             counters.seen -= u64::from(part.counts);
             return true;
         }
@@ -335,12 +340,14 @@ impl<'r, 'c> Handling<'r, 'c> {
 
     /// Runs the handler; returns how it ended. Rolls back if it failed, and releases its locks.
     fn run(mut self) -> End {
+        assert!(self.held.iter().all(Option::is_none), "a handler begins without locks");
         let end = self.blocks();
         if matches!(end, End::Fail { .. }) {
             self.roll_back();
         }
         self.cx.out.journal.clear();
         self.release();
+        assert!(self.cx.out.scratch.len() <= self.cx.out.scratch_max, "the scratch keeps its limit");
         end
     }
 
@@ -383,6 +390,11 @@ impl<'r, 'c> Handling<'r, 'c> {
                 *visits = if backs.contains(&(at, jump.block)) { *visits + 1 } else { 0 };
                 assert!(*visits <= max + 1, "a scan of {} goes on beyond {max} rows", function.name);
             }
+            assert_eq!(
+                jump.args.len(),
+                next.params.len(),
+                "the verifier requires an argument for each parameter"
+            );
             let args: Vec<Val> = jump.args.iter().map(|&arg| self.get(arg).clone()).collect();
             for (&param, arg) in next.params.iter().zip(args) {
                 self.values[param.0 as usize] = Some(arg);
@@ -505,36 +517,18 @@ impl<'r, 'c> Handling<'r, 'c> {
 
     /// Runs an instruction; returns its result, if it has one.
     fn op(&mut self, op: &Op) -> Option<Val> {
+        if let Some((_, ty)) = op.word_types() {
+            return Some(Val::of_word(ty, evaluate(op, |value| self.get(value).word())));
+        }
         Some(match *op {
-            Op::BoolConst(b) => Val::Bool(b),
-            Op::IntConst(n) => Val::Int(n),
-            Op::FloatConst(f) => Val::Float(f),
             Op::BytesConst(ref bytes) => Val::Bytes(bytes.as_slice().into()),
             Op::NoRow => Val::Row(Row::NONE),
-
-            Op::IntBinary(op, a, b) => Val::Int(numbers::int(op, self.int(a), self.int(b))),
-            Op::Overflows(op, signed, a, b) => {
-                Val::Bool(numbers::overflows(op, signed, self.int(a), self.int(b)))
-            }
-            Op::IntCompare(op, a, b) => Val::Bool(numbers::int_compare(op, self.int(a), self.int(b))),
-            Op::InRange(a, low, high) => Val::Bool((low..=high).contains(&self.int(a))),
-            Op::FloatBinary(op, a, b) => Val::Float(numbers::float(op, self.float(a), self.float(b))),
-            Op::FloatUnary(op, a) => Val::Float(numbers::float_unary(op, self.float(a))),
-            Op::FloatCompare(op, a, b) => Val::Bool(numbers::float_compare(op, self.float(a), self.float(b))),
-            Op::IntToFloat(signed, a) => Val::Float(numbers::int_to_float(signed, self.int(a))),
-            Op::FloatToInt(signed, a) => Val::Int(numbers::float_to_int(signed, self.float(a))),
-            Op::FloatFits(signed, a) => Val::Bool(numbers::float_fits(signed, self.float(a))),
             Op::IntToText(signed, a) => self.new_bytes(numbers::int_to_text(signed, self.int(a)).as_bytes()),
             Op::FloatToText(a) => self.new_bytes(numbers::float_to_text(self.float(a)).as_bytes()),
             Op::IsIntText(signed, a) => Val::Bool(numbers::text_to_int(signed, &self.bytes(a)).is_some()),
             Op::IsFloatText(a) => Val::Bool(numbers::text_to_float(&self.bytes(a)).is_some()),
             Op::TextToFloat(a) => Val::Float(numbers::text_to_float(&self.bytes(a)).unwrap_or(0.0)),
             Op::TextToInt(signed, a) => Val::Int(numbers::text_to_int(signed, &self.bytes(a)).unwrap_or(0)),
-            Op::FloatOfBits(a) => Val::Float(f64::from_bits(self.int(a) as u64)),
-            Op::BoolToInt(a) => Val::Int(i64::from(self.bool(a))),
-
-            Op::BoolBinary(op, a, b) => Val::Bool(numbers::bool(op, self.bool(a), self.bool(b))),
-            Op::Not(a) => Val::Bool(!self.bool(a)),
             Op::Select(by, a, b) => self.get(if self.bool(by) { a } else { b }).clone(),
 
             Op::Len(a) => Val::Int(self.bytes(a).len() as i64),
@@ -561,7 +555,6 @@ impl<'r, 'c> Handling<'r, 'c> {
                 Val::Bytes(bytes) => hash::hash_bytes(bytes),
                 other => hash::hash_word(other.word()),
             } as i64),
-            Op::HashMix(a, b) => Val::Int(hash::mix(self.int(a) as u64, self.int(b) as u64) as i64),
             Op::InPrefix(a, b) => Val::Bool(bytes::in_prefix(&self.bytes(a), &self.bytes(b))),
             Op::InPrefixes(a, ref prefixes) => {
                 let address = self.bytes(a);
@@ -802,6 +795,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             }
             other => words.push(other.word()),
         }
+        assert!(words.len() <= cell_words(cell.ty), "a value stays in its cell");
         for (index, word) in (cell.word as usize..).zip(words) {
             let old = core::mem::replace(&mut self.cx.call[index], word);
             if journal == Journal::Yes {

@@ -1,6 +1,40 @@
 //! Evaluates operations on integers, floats and booleans for the interpreter.
 
-use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
+use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Value};
+use weft_core::hash;
+
+/// Computes an operation on words ([`Op::word_types`]), a selection of words, or the hash of an integer.
+///
+/// # Panics
+/// For all other operations.
+pub fn evaluate(op: &Op, word: impl Fn(Value) -> u64) -> u64 {
+    let int = |value| word(value) as i64;
+    let float = |value| f64::from_bits(word(value));
+    let truth = |value| word(value) != 0;
+    match *op {
+        Op::BoolConst(b) => b.into(),
+        Op::IntConst(n) => n as u64,
+        Op::FloatConst(x) => x.to_bits(),
+        Op::IntBinary(op, a, b) => self::int(op, int(a), int(b)) as u64,
+        Op::Overflows(op, signed, a, b) => overflows(op, signed, int(a), int(b)).into(),
+        Op::IntCompare(op, a, b) => int_compare(op, int(a), int(b)).into(),
+        Op::InRange(a, low, high) => (low..=high).contains(&int(a)).into(),
+        Op::FloatBinary(op, a, b) => self::float(op, float(a), float(b)).to_bits(),
+        Op::FloatUnary(op, a) => float_unary(op, float(a)).to_bits(),
+        Op::FloatCompare(op, a, b) => float_compare(op, float(a), float(b)).into(),
+        Op::IntToFloat(signed, a) => int_to_float(signed, int(a)).to_bits(),
+        Op::FloatToInt(signed, a) => float_to_int(signed, float(a)) as u64,
+        Op::FloatFits(signed, a) => float_fits(signed, float(a)).into(),
+        Op::FloatOfBits(a) | Op::BoolToInt(a) => word(a),
+        Op::BoolBinary(op, a, b) => bool(op, truth(a), truth(b)).into(),
+        Op::Not(a) => (!truth(a)).into(),
+        Op::Select(by, a, b) => word(if truth(by) { a } else { b }),
+        Op::Hash(a) => hash::hash_word(word(a)),
+        Op::HashMix(a, b) => hash::mix(word(a), word(b)),
+        Op::Log2(a) => int(a).max(1).ilog2().into(),
+        _ => unreachable!("the caller evaluates operations on words only, not {op:?}"),
+    }
+}
 
 /// Computes an integer operation. Results wrap; division by zero gives 0.
 pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
@@ -28,7 +62,7 @@ pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
 }
 
 /// Whether an operation overflows; only for operations that the verifier allows.
-pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
+fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     let (ua, ub) = (a as u64, b as u64);
     match (op, signed) {
         (IntOp::Add, Signed::Yes) => a.checked_add(b).is_none(),
@@ -43,7 +77,7 @@ pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
 }
 
 /// Compares integers, signed or unsigned by the operation.
-pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
+fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     match op {
         IntCmp::Eq => a == b,
         IntCmp::Ne => a != b,
@@ -55,7 +89,7 @@ pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
 }
 
 /// Computes a float operation. The minimum or maximum with a NaN is NaN.
-pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
+fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     match op {
         FloatOp::Add => a + b,
         FloatOp::Sub => a - b,
@@ -69,7 +103,7 @@ pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
 }
 
 /// Computes a float operation with one operand; rounding is to even.
-pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
+fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     match op {
         FloatUnaryOp::Neg => -a,
         FloatUnaryOp::Abs => a.abs(),
@@ -81,7 +115,7 @@ pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
 }
 
 /// Compares floats; false if one is NaN.
-pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
+fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     match op {
         FloatCmp::Eq => a == b,
         // Unlike Rust's `!=`, this is false for NaN.
@@ -92,7 +126,7 @@ pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
 }
 
 /// Computes a boolean operation.
-pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
+fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     match op {
         BoolOp::And => a && b,
         BoolOp::Or => a || b,
@@ -101,7 +135,7 @@ pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
 }
 
 /// Converts the integer to the nearest float.
-pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
+fn int_to_float(signed: Signed, a: i64) -> f64 {
     match signed {
         Signed::Yes => a as f64,
         Signed::No => a as u64 as f64,
@@ -109,7 +143,7 @@ pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
 }
 
 /// Converts a float. Rust's conversions truncate, saturate, and turn NaN into 0.
-pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
+fn float_to_int(signed: Signed, a: f64) -> i64 {
     match signed {
         Signed::Yes => a as i64,
         Signed::No => a as u64 as i64,
@@ -117,7 +151,7 @@ pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
 }
 
 /// Whether the float, truncated, fits a 64-bit integer; false for NaN.
-pub(crate) fn float_fits(signed: Signed, a: f64) -> bool {
+fn float_fits(signed: Signed, a: f64) -> bool {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     match signed {
         Signed::Yes => (-TWO_POW_63..TWO_POW_63).contains(&a),

@@ -49,8 +49,8 @@ impl Handling<'_, '_> {
                 Val::Bool(row == Row::NONE || of(table).is_null(row, at))
             }
             Op::SetColumn(table, row, column, value, journal) => {
-                let (row, (at, _)) = (self.row(row), self.column(table, column));
-                Val::Bool(row != Row::NONE && self.set_column(table, row, at, value, journal))
+                let (row, column) = (self.row(row), self.column(table, column));
+                Val::Bool(row != Row::NONE && self.set_column(table, row, column, value, journal))
             }
             Op::Count(table) => Val::Int(of(table).count(now) as i64),
             Op::ScanRow(table, cursor) => {
@@ -101,12 +101,12 @@ impl Handling<'_, '_> {
                 });
             }
             Op::SetColumnNull(table, row, column, journal) => {
-                let (row, (at, ty)) = (self.row(row), self.column(table, column));
+                let (row, column) = (self.row(row), self.column(table, column));
                 self.on_row(table, row, |journal_of, rows| {
                     if journal == Journal::Yes {
-                        record(journal_of, table, row, at, Ty::of(ty), rows);
+                        record(journal_of, table, row, column, rows);
                     }
-                    rows.set_null(row, at, true);
+                    rows.set_null(row, column.0, true);
                 });
             }
             _ => unreachable!("{op:?} has a value, and no effect here"),
@@ -152,18 +152,18 @@ impl Handling<'_, '_> {
         &mut self,
         table: TableId,
         row: Row,
-        at: ColumnRef,
+        column: (ColumnRef, Type),
         value: Value,
         journal: Journal,
     ) -> bool {
+        let at = column.0;
         let rows = &self.cx.state.tables[usize::from(table.0)];
         let value = self.get(value).clone();
-        let ty = self.type_of(&value);
         if matches!(&value, Val::Bytes(bytes) if bytes.len() > at.bytes_max as usize) {
             return false;
         }
         if journal == Journal::Yes {
-            record(&mut self.cx.out.journal, table, row, at, ty, rows);
+            record(&mut self.cx.out.journal, table, row, column, rows);
         }
         rows.set_null(row, at, false);
         match &value {
@@ -172,17 +172,6 @@ impl Handling<'_, '_> {
                 rows.set_word(row, at, other.word());
                 true
             }
-        }
-    }
-
-    /// The IR type of a value.
-    fn type_of(&self, value: &Val) -> Ty {
-        match value {
-            Val::Bool(_) => Ty::Bool,
-            Val::Int(_) => Ty::Int,
-            Val::Float(_) => Ty::Float,
-            Val::Bytes(_) => Ty::Bytes,
-            Val::Row(_) => Ty::Row,
         }
     }
 
@@ -211,11 +200,10 @@ fn record(
     journal: &mut weft_core::table::Journal,
     table: TableId,
     row: Row,
-    at: ColumnRef,
-    ty: Ty,
+    (at, ty): (ColumnRef, Type),
     rows: &Table,
 ) {
-    match ty {
+    match Ty::of(ty) {
         Ty::Bytes => journal.record_bytes(table.0, row, at, rows),
         _ => journal.record_store(table.0, row, at, rows),
     }

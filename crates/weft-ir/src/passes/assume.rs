@@ -11,6 +11,7 @@ use super::clean;
 pub fn present(function: &Function, present: InputSet) -> Function {
     let mut function = function.clone();
     let present = present & !cleared(&function);
+    assert!(!present.intersects(cleared(&function)), "a cleared input may be absent later");
     for inst in function.blocks.iter_mut().flat_map(|block| &mut block.insts) {
         if let Op::InputPresent(input) = inst.op
             && present.contains(input)
@@ -23,7 +24,7 @@ pub fn present(function: &Function, present: InputSet) -> Function {
 
 /// The inputs that the function may clear.
 pub fn cleared(function: &Function) -> InputSet {
-    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let insts = function.insts();
     let cleared = insts.filter_map(|inst| match inst.op {
         Op::ClearInput(input) => Some(input),
         _ => None,

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 
 use crate::ir::{Block, BlockId, Function, Jump, Op, Terminator, Value};
 
-use super::targets;
-
 /// Folds branches, skips empty blocks and merges blocks until nothing changes.
 pub fn simplify(function: &mut Function) {
     loop {
@@ -24,7 +22,7 @@ pub fn simplify(function: &mut Function) {
 
 /// Turns branches on constants into jumps, and branches on a negated flag into branches on the flag.
 fn fold_branches(function: &mut Function) {
-    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let insts = function.insts();
     let definitions: BTreeMap<Value, Op> = insts
         .filter_map(|inst| match (&inst.op, inst.result) {
             (op @ (Op::BoolConst(_) | Op::Not(_)), Some(value)) => Some((value, op.clone())),
@@ -50,7 +48,7 @@ pub(super) fn remove_unreachable(function: &mut Function) {
     let mut pending = vec![0];
     while let Some(at) = pending.pop() {
         if !core::mem::replace(&mut reached[at], true) {
-            pending.extend(targets(&function.blocks[at].end));
+            pending.extend(function.blocks[at].end.targets());
         }
     }
     let mut next = 0;
@@ -62,11 +60,13 @@ pub(super) fn remove_unreachable(function: &mut Function) {
             number
         })
         .collect();
+    assert!(reached[0], "the entry is reachable");
     let mut keep = reached.iter();
     function.blocks.retain(|_| keep.next().is_some_and(|keep| *keep));
     for block in &mut function.blocks {
-        each_jump(&mut block.end, |jump| jump.block = BlockId(numbers[jump.block.0 as usize]));
+        block.end.each_jump_mut(|jump| jump.block = BlockId(numbers[jump.block.0 as usize]));
     }
+    assert_eq!(function.blocks.len(), next as usize, "the reachable blocks stay");
 }
 
 /// Redirects jumps past blocks that only jump; true if it changed any. Such a block has no parameters, so no value is
@@ -75,7 +75,7 @@ fn skip_empty(function: &mut Function) -> bool {
     let next_jumps: Vec<Option<Jump>> = function.blocks.iter().map(empty_block_jump).collect();
     let mut changed = false;
     for block in &mut function.blocks {
-        each_jump(&mut block.end, |jump| {
+        block.end.each_jump_mut(|jump| {
             // One step at a time. There is no cycle of empty blocks, because loops begin with a row look-up.
             if let Some(next) = &next_jumps[jump.block.0 as usize]
                 && next.block != jump.block
@@ -101,7 +101,7 @@ fn empty_block_jump(block: &Block) -> Option<Jump> {
 fn merge_single_successors(function: &mut Function) -> bool {
     let mut n_predecessors = vec![0usize; function.blocks.len()];
     for block in &function.blocks {
-        targets(&block.end).into_iter().for_each(|to| n_predecessors[to] += 1);
+        block.end.targets().into_iter().for_each(|to| n_predecessors[to] += 1);
     }
     let mut renamed: BTreeMap<Value, Value> = BTreeMap::new();
     let mut changed = false;
@@ -113,6 +113,7 @@ fn merge_single_successors(function: &mut Function) -> bool {
             }
             let args = jump.args.clone();
             let joined = core::mem::take(&mut function.blocks[to]);
+            assert_eq!(joined.params.len(), args.len(), "each parameter gets an argument");
             n_predecessors[to] = 0;
             renamed.extend(joined.params.iter().copied().zip(args));
             let block = &mut function.blocks[at];
@@ -130,148 +131,16 @@ fn merge_single_successors(function: &mut Function) -> bool {
 
 /// Replaces each operand that is a key of `renamed` by the value that it maps to, repeatedly.
 pub(super) fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
-    let last = |value: &mut Value| {
+    let mut last = |value: &mut Value| {
+        let mut n_steps = 0;
         while let Some(next) = renamed.get(value) {
             *value = *next;
+            n_steps += 1;
+            assert!(n_steps <= renamed.len(), "names lead to a value that stays");
         }
     };
     for block in &mut function.blocks {
-        block.insts.iter_mut().for_each(|inst| each_operand(&mut inst.op, last));
-        each_value(&mut block.end, last);
-    }
-}
-
-/// Calls `visit` for each jump of a terminator.
-pub(super) fn each_jump(end: &mut Terminator, mut visit: impl FnMut(&mut Jump)) {
-    match end {
-        Terminator::Jump(jump) => visit(jump),
-        Terminator::Branch(_, yes, no) => {
-            visit(yes);
-            visit(no);
-        }
-        _ => {}
-    }
-}
-
-/// Calls `visit` for each value that a terminator or its jumps read.
-fn each_value(end: &mut Terminator, mut visit: impl FnMut(&mut Value)) {
-    use crate::ir::StatusOperand;
-    match end {
-        Terminator::Branch(by, ..) => visit(by),
-        Terminator::Abort { status, text, .. } => {
-            if let StatusOperand::Computed(status) = status {
-                visit(status);
-            }
-            text.iter_mut().for_each(&mut visit);
-        }
-        Terminator::Redirect { to, .. } => visit(to),
-        Terminator::Fail { fault, .. } => visit(fault),
-        _ => {}
-    }
-    each_jump(end, |jump| jump.args.iter_mut().for_each(&mut visit));
-}
-
-/// Calls `visit` for each operand of an operation.
-fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
-    match op {
-        Op::BoolConst(_)
-        | Op::IntConst(_)
-        | Op::FloatConst(_)
-        | Op::BytesConst(_)
-        | Op::NoRow
-        | Op::ScratchFull
-        | Op::Egress
-        | Op::Input(_)
-        | Op::Derived(_)
-        | Op::InputPresent(_)
-        | Op::ClearInput(_)
-        | Op::Now
-        | Op::FrameLen
-        | Op::Rand(_)
-        | Op::CallGet(_)
-        | Op::VarGet(_)
-        | Op::VarMerged(_)
-        | Op::VarReset(_)
-        | Op::Count(_)
-        | Op::ExpiredRow(_)
-        | Op::Lock(_, None)
-        | Op::LockVars
-        | Op::RollBack => {}
-        Op::InRange(a, ..)
-        | Op::FloatUnary(_, a)
-        | Op::IntToFloat(_, a)
-        | Op::FloatToInt(_, a)
-        | Op::FloatFits(_, a)
-        | Op::IntToText(_, a)
-        | Op::FloatToText(a)
-        | Op::IsIntText(_, a)
-        | Op::TextToInt(_, a)
-        | Op::IsFloatText(a)
-        | Op::TextToFloat(a)
-        | Op::FloatOfBits(a)
-        | Op::BoolToInt(a)
-        | Op::Not(a)
-        | Op::Len(a)
-        | Op::ByteAt(a, _)
-        | Op::InPrefixes(a, _)
-        | Op::Lower(a)
-        | Op::Upper(a)
-        | Op::Hash(a)
-        | Op::SetInput(_, a)
-        | Op::SetAnswer(_, a)
-        | Op::SetReply(_, a)
-        | Op::CallSet(_, a, _)
-        | Op::VarSet(_, a, _)
-        | Op::VarMerge(_, a, _)
-        | Op::Find(_, a)
-        | Op::IsRow(a)
-        | Op::Insert(_, a, _)
-        | Op::Remove(_, a, _)
-        | Op::Touch(_, a)
-        | Op::TouchRead(_, a)
-        | Op::Column(_, a, _)
-        | Op::ColumnIsNull(_, a, _)
-        | Op::SetColumnNull(_, a, _, _)
-        | Op::ScanRow(_, a)
-        | Op::ScanNext(_, a)
-        | Op::Lock(_, Some(a))
-        | Op::Delay(a)
-        | Op::Mark(_, a)
-        | Op::Mirror(a)
-        | Op::FrameGet(a, ..)
-        | Op::NativeNull(a)
-        | Op::NativeFailed(a)
-        | Op::Give(_, a, None) => visit(a),
-        Op::IntBinary(_, a, b)
-        | Op::Overflows(_, _, a, b)
-        | Op::IntCompare(_, a, b)
-        | Op::FloatBinary(_, a, b)
-        | Op::FloatCompare(_, a, b)
-        | Op::BoolBinary(_, a, b)
-        | Op::BytesCompare(_, a, b)
-        | Op::WordAt(a, b)
-        | Op::HashMix(a, b)
-        | Op::InPrefix(a, b)
-        | Op::FrameSum(a, b)
-        | Op::Give(_, a, Some(b))
-        | Op::CountInto(_, a, _, b, _)
-        | Op::SetColumn(_, a, _, b, _) => {
-            visit(a);
-            visit(b);
-        }
-        Op::Select(a, b, c) | Op::Slice(a, b, c) | Op::Part(a, b, c) => {
-            visit(a);
-            visit(b);
-            visit(c);
-        }
-        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) | Op::ChangeHeaders(_, parts) => {
-            parts.iter_mut().for_each(visit);
-        }
-        Op::Emit(_, cells) | Op::Match(_, _, cells) => {
-            for (cell, null) in cells {
-                visit(cell);
-                null.iter_mut().for_each(&mut visit);
-            }
-        }
+        block.insts.iter_mut().for_each(|inst| inst.op.each_operand_mut(&mut last));
+        block.end.each_operand_mut(&mut last);
     }
 }

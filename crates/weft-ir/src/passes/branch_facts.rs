@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use crate::ir::{BoolOp, Function, Op, Terminator, Value};
 
 use super::blocks::{remove_unreachable, rename};
-use super::targets;
 
 /// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
@@ -63,7 +62,7 @@ struct OnlyEdge {
 impl FlagFacts {
     /// Collects the definitions of flags and the blocks with one incoming edge.
     fn of(function: &Function) -> Self {
-        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        let insts = function.insts();
         let definitions = insts.filter_map(|inst| match inst.op {
             Op::BoolConst(_) | Op::Not(_) | Op::BoolBinary(BoolOp::And | BoolOp::Or, ..) => {
                 inst.result.map(|result| (result, inst.op.clone()))
@@ -73,7 +72,7 @@ impl FlagFacts {
         let mut n_predecessors = vec![0; function.blocks.len()];
         let mut only_edges = vec![None; function.blocks.len()];
         for (from, block) in function.blocks.iter().enumerate() {
-            for (nth, to) in targets(&block.end).into_iter().enumerate() {
+            for (nth, to) in block.end.targets().into_iter().enumerate() {
                 n_predecessors[to] += 1;
                 let condition = match &block.end {
                     Terminator::Branch(by, ..) => Some((*by, nth == 0)),
@@ -82,6 +81,7 @@ impl FlagFacts {
                 only_edges[to] = Some(OnlyEdge { from, condition });
             }
         }
+        assert_eq!(n_predecessors[0], 0, "no jump leads to the entry");
         for (only_edge, n) in only_edges.iter_mut().zip(n_predecessors) {
             *only_edge = only_edge.filter(|_| n == 1);
         }

@@ -5,20 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::ir::{Function, Op, Ty, Value};
-
-use super::blocks::each_jump;
+use crate::ir::{Function, Inst, Op, Ty, Value};
 
 /// Removes the unused pure operations and the unused block parameters of a function.
 pub fn remove(function: &mut Function) {
     let used = used_values(function);
     for at in 0..function.blocks.len() {
         let types = &function.types;
-        let has_effect = |op: &Op, result: Option<Value>| !is_pure(op, result.map(|v| types[v.0 as usize]));
         let block = &mut function.blocks[at];
-        block.insts.retain(|inst| {
-            inst.result.is_none_or(|result| used.contains(&result)) || has_effect(&inst.op, inst.result)
-        });
+        block
+            .insts
+            .retain(|inst| inst.result.is_none_or(|result| used.contains(&result)) || !is_pure(types, inst));
     }
     remove_unused_params(function, &used);
 }
@@ -29,7 +26,7 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
     loop {
         let before = used.len();
         for block in function.blocks.iter().rev() {
-            used.extend(terminator_operands(&block.end));
+            used.extend(block.end.own_operands());
             for jump in block.end.jumps() {
                 let params = &function.blocks[jump.block.0 as usize].params;
                 let read = params.iter().zip(&jump.args).filter(|(param, _)| used.contains(param));
@@ -37,8 +34,7 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
                 used.extend(read);
             }
             for inst in block.insts.iter().rev() {
-                let ty = inst.result.map(|v| function.ty(v));
-                if inst.result.is_some_and(|v| used.contains(&v)) || !is_pure(&inst.op, ty) {
+                if inst.result.is_some_and(|v| used.contains(&v)) || !is_pure(&function.types, inst) {
                     used.extend(inst.op.operands());
                 }
             }
@@ -46,24 +42,6 @@ fn used_values(function: &Function) -> BTreeSet<Value> {
         if used.len() == before {
             return used;
         }
-    }
-}
-
-/// Lists the values that a terminator reads itself, without arguments of jumps.
-fn terminator_operands(end: &crate::ir::Terminator) -> Vec<Value> {
-    use crate::ir::{StatusOperand, Terminator};
-    match end {
-        Terminator::Branch(by, ..) => vec![*by],
-        Terminator::Abort { status, text, .. } => {
-            let computed = match status {
-                StatusOperand::Computed(value) => Some(*value),
-                StatusOperand::Known(_) => None,
-            };
-            computed.into_iter().chain(*text).collect()
-        }
-        Terminator::Redirect { to, .. } => vec![*to],
-        Terminator::Fail { fault, .. } => vec![*fault],
-        _ => Vec::new(),
     }
 }
 
@@ -77,26 +55,18 @@ fn remove_unused_params(function: &mut Function, used: &BTreeSet<Value>) {
     for (block, keep_own) in function.blocks.iter_mut().zip(&keep) {
         let mut keep_param = keep_own.iter();
         block.params.retain(|_| keep_param.next().is_some_and(|keep| *keep));
-        each_jump(&mut block.end, |jump| {
-            let mut keep_arg = keep[jump.block.0 as usize].iter();
+        block.end.each_jump_mut(|jump| {
+            let keep = &keep[jump.block.0 as usize];
+            assert_eq!(jump.args.len(), keep.len(), "each parameter gets an argument");
+            let mut keep_arg = keep.iter();
             jump.args.retain(|_| keep_arg.next().is_some_and(|keep| *keep));
         });
     }
 }
 
-/// Whether an operation has no effect besides its result.
-fn is_pure(op: &Op, result: Option<Ty>) -> bool {
-    match op {
-        Op::Concat(_)
-        | Op::Lower(_)
-        | Op::Upper(_)
-        | Op::IntToText(..)
-        | Op::FloatToText(_)
-        | Op::Key(_)
-        | Op::Derived(_)
-        | Op::Insert(..)
-        | Op::SetColumn(..) => false,
-        Op::Column(..) | Op::CallGet(_) | Op::Native(..) => result != Some(Ty::Bytes),
-        _ => result.is_some(),
-    }
+/// Whether an instruction has no effect besides its result.
+fn is_pure(types: &[Ty], inst: &Inst) -> bool {
+    let ty = |value: Value| types[value.0 as usize];
+    let has_effect = matches!(inst.op, Op::Insert(..) | Op::SetColumn(..));
+    inst.result.is_some() && !has_effect && !inst.op.takes_scratch(inst.result.map(ty), ty)
 }

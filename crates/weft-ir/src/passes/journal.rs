@@ -4,11 +4,10 @@
 
 use crate::ir::{Function, Journal, Op, Terminator};
 
-use super::targets;
-
 /// Clears the journal flag of each write that no rollback or failure can follow.
 pub fn relax(function: &mut Function) {
     let follows = rollback_follows(function);
+    assert_eq!(follows.len(), function.blocks.len(), "each block is analysed");
     for (block, rollback_ahead) in function.blocks.iter_mut().zip(follows) {
         let mut rollback_ahead = rollback_ahead;
         for inst in block.insts.iter_mut().rev() {
@@ -42,7 +41,7 @@ pub(super) fn rollback_follows(function: &Function) -> Vec<bool> {
     loop {
         let mut changed = false;
         for at in (0..n).rev() {
-            let leads = targets(&function.blocks[at].end).into_iter().any(|to| follows[to] || rolls_back[to]);
+            let leads = function.blocks[at].end.targets().into_iter().any(|to| follows[to] || rolls_back[to]);
             if leads && !core::mem::replace(&mut follows[at], true) {
                 changed = true;
             }

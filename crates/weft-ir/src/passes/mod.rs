@@ -14,10 +14,11 @@ pub mod sink;
 #[cfg(test)]
 mod tests;
 
-use crate::ir::{Function, Terminator};
+use crate::ir::Function;
 
 /// Runs all passes, in an order that suits lowered functions.
 pub fn clean(mut function: Function) -> Function {
+    let n_blocks = function.blocks.len();
     blocks::simplify(&mut function);
     branch_facts::fold(&mut function);
     dead::remove(&mut function);
@@ -25,10 +26,6 @@ pub fn clean(mut function: Function) -> Function {
     journal::relax(&mut function);
     sink::writes(&mut function);
     journal::relax(&mut function);
+    assert!(function.blocks.len() <= n_blocks, "no pass adds a block");
     function
-}
-
-/// The blocks to which a terminator may jump.
-pub fn targets(end: &Terminator) -> Vec<usize> {
-    end.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
 }

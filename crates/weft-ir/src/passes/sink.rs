@@ -6,10 +6,10 @@
 //! It keeps the law because the skipped operations neither observe nor change the write, and an error would undo it
 //! anyway. The pass adds no block: at a join, either all predecessors bring the write, or it is done before.
 
+use crate::graph;
 use crate::ir::{Function, Inst, Journal, Op, Terminator};
 
 use super::journal::rollback_follows;
-use super::targets;
 
 /// Maximum number of writes to sink, and of blocks of a handler with sinking: larger handlers stay as they are, to
 /// bound compile time.
@@ -61,10 +61,7 @@ fn sink_write(function: &mut Function, (home, nth): (usize, usize)) {
     let steps: Vec<SinkStep> = (0..n)
         .map(|at| if at == home { shift_step(step_of(at, nth + 1), nth + 1) } else { step_of(at, 0) })
         .collect();
-    let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); n];
-    for (at, block) in function.blocks.iter().enumerate() {
-        targets(&block.end).into_iter().for_each(|to| predecessors[to].push(at));
-    }
+    let predecessors = graph::predecessors(&graph::successors(function));
     // Initially, every block that can passes it on; a block stops if some predecessor of its successor does not.
     let mut passes_on: Vec<bool> = steps.iter().map(|step| *step == SinkStep::Continues).collect();
     let mut arrives = vec![false; n];
@@ -74,7 +71,7 @@ fn sink_write(function: &mut Function, (home, nth): (usize, usize)) {
         for at in 0..n {
             let has_write = at == home || arrives[at];
             let takes = |to: usize| arrives[to] || steps[to] == SinkStep::Dropped && to != home;
-            if has_write && passes_on[at] && !targets(&function.blocks[at].end).into_iter().all(takes) {
+            if has_write && passes_on[at] && !function.blocks[at].end.targets().into_iter().all(takes) {
                 passes_on[at] = false;
                 changed = true;
             }
@@ -138,11 +135,14 @@ fn move_write(
     positions: &[(usize, usize)],
     write: Inst,
 ) {
+    assert!(!positions.is_empty(), "the write has a new position");
     for (at, before) in positions {
+        assert!(*at != home || *before > nth, "a write moves down");
         function.blocks[*at].insts.insert(*before, write.clone());
     }
     // It was inserted behind its old position.
-    function.blocks[home].insts.remove(nth);
+    let removed = function.blocks[home].insts.remove(nth);
+    assert!(removed.op == write.op, "the old write is removed");
 }
 
 /// Decides what becomes of a write that reaches `insts` and then the terminator.

@@ -117,9 +117,7 @@ fn infallible_writes_skip_journal() {
     let mut function = noted();
     journal::relax(&mut function);
     let journals: Vec<Journal> = function
-        .blocks
-        .iter()
-        .flat_map(|block| &block.insts)
+        .insts()
         .filter_map(|inst| match inst.op {
             crate::ir::Op::CallSet(.., journal) => Some(journal),
             _ => None,

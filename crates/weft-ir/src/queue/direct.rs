@@ -1,17 +1,14 @@
-//! Direct calls of handlers.
-//!
-//! The words of a program are limited. A caller provides arrays of the maximum length, with any content behind the
-//! words of the program. So no call checks or looks up anything.
+//! Direct calls of handlers: no call checks or looks up anything.
 
-use super::{EventWords, Field, HEADERS_MAX, Moment, PartitionsBy, VARS_MAX, word};
+use super::{EventWords, Moment, PacketWords, RecordWords, Words};
 use core::any::Any;
 use core::fmt;
 use std::sync::Arc;
 
-/// The maximum number of words of a node or a partition.
-pub type RecordWords = [u64; word::PARTITION_VARS as usize + VARS_MAX];
-/// The maximum number of words of a packet.
-pub type PacketWords = [u64; word::FIELDS as usize + Field::ALL.len() + HEADERS_MAX + PartitionsBy::MAX];
+/// A cache line of a queue's records.
+pub type CacheLine = [u64; 8];
+/// Prefetches the line with this index, if it exists. It changes nothing.
+pub type Fetch = fn(&[CacheLine], usize);
 
 /// The code of a handler, on the words of node, partition, packet and event. It returns the same as
 /// [`super::QueueCode::run`].
@@ -31,16 +28,10 @@ impl Direct {
         Self { entry, _code: code }
     }
 
-    /// Runs the handler. Words that its moment does not have may be anything.
+    /// Runs the handler.
     #[inline(always)]
-    pub fn run(
-        &self,
-        node: &mut RecordWords,
-        partition: &mut RecordWords,
-        packet: &mut PacketWords,
-        event: &mut EventWords,
-    ) -> u64 {
-        (self.entry)(node, partition, packet, event)
+    pub fn run(&self, words: Words<'_>) -> u64 {
+        (self.entry)(words.node, words.partition, words.packet, words.event)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a handler reads, writes and returns.
 
-use super::{Handler, Op, Scope, Slot, Step, Verdict, word};
+use super::{Handler, Scope, Slot, Step, Verdict, word};
 
 impl Handler {
     /// Whether it changes the rank of its partition.
@@ -10,12 +10,12 @@ impl Handler {
 
     /// Whether it writes a word.
     pub fn stores(&self, wanted: Slot) -> bool {
-        any(&self.body, &mut |step| matches!(step, Step::Store(slot, _) if *slot == wanted))
+        stores(&self.body, wanted)
     }
 
     /// Whether it reads a word.
     pub fn loads(&self, wanted: Slot) -> bool {
-        any(&self.body, &mut |step| matches!(step, Step::Let(_, Op::Load(slot)) if *slot == wanted))
+        any(&self.body, &mut |step| matches!(step, Step::Load(_, slot) if *slot == wanted))
     }
 
     /// Whether one of its paths ends with this verdict.
@@ -26,7 +26,7 @@ impl Handler {
     /// The packet word that it returns, if it does nothing else.
     pub fn given_word(&self) -> Option<u16> {
         match self.body[..] {
-            [Step::Let(loaded, Op::Load(Slot { scope: Scope::Packet, word })), Step::Give(given)]
+            [Step::Load(loaded, Slot { scope: Scope::Packet, word }), Step::Give(given)]
                 if loaded == given =>
             {
                 Some(word)
@@ -34,6 +34,11 @@ impl Handler {
             _ => None,
         }
     }
+}
+
+/// Whether one of the steps writes a word.
+pub fn stores(steps: &[Step], wanted: Slot) -> bool {
+    any(steps, &mut |step| matches!(step, Step::Store(slot, _) if *slot == wanted))
 }
 
 /// Whether the predicate is true for some step.

@@ -5,10 +5,9 @@
 //! rank of a partition decides which one is served next, and `HOLD` decides when.
 //!
 //! A [`Handler`] runs at one of the moments that a program can handle. It is deliberately small: values of one word,
-//! loads and stores of [`Slot`]s, conditions without loops, and one verdict on every path. It never sees the payload of
-//! a packet. So its cost is known before it runs ([`Handler::cost`]), and it can become a function of a few
-//! instructions or a net of gates. Back ends cannot differ: all operations are total and have the semantics of
-//! [`crate::ir`].
+//! operations of [`crate::ir`] on them, loads and stores of [`Slot`]s, conditions without loops, and one verdict on
+//! every path. It never sees the payload of a packet. So its cost is known before it runs ([`Handler::cost`]), and it
+//! can become a function of a few instructions or a net of gates.
 //!
 //! [`run`] is the interpreter, [`verify`] defines well-formed programs. Source: "No Silver Bullet: Extending SDN to the
 //! Data Plane" (HotNets 2013), and decision 0036.
@@ -16,12 +15,12 @@
 pub mod direct;
 mod effects;
 pub mod generate;
-pub mod layout;
 mod print;
 pub mod run;
 pub mod verify;
 
-use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+pub use crate::ir::{Op, Ty, Value};
+pub use effects::stores;
 use std::sync::Arc;
 
 /// Maximum number of levels of a tree.
@@ -32,6 +31,8 @@ pub const PARTITIONS_MAX: u32 = 1 << 20;
 pub const TREE_MAX: u64 = 1 << 20;
 /// Maximum number of header fields of a program.
 pub const HEADERS_MAX: usize = 4;
+/// Maximum number of fields of a program.
+pub const FIELDS_MAX: usize = Field::ALL.len() + HEADERS_MAX + PartitionsBy::MAX;
 /// Maximum number of packets in a queue.
 pub const PACKETS_MAX: u32 = 1 << 22;
 /// Maximum number of variables of one scope of a level.
@@ -213,7 +214,7 @@ pub struct Timer {
 impl Timer {
     /// The moment of the `nth` timer of a level.
     pub fn moment(&self, nth: usize) -> Moment {
-        let nth = nth as u16;
+        let nth = u16::try_from(nth).expect("a level has few timers");
         if self.each_partition { Moment::EachPartition(nth) } else { Moment::Every(nth) }
     }
 }
@@ -433,6 +434,18 @@ pub enum Scope {
     Event,
 }
 
+impl Scope {
+    /// The name in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Partition => "partition",
+            Self::Packet => "packet",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// A word that handlers read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
@@ -492,21 +505,6 @@ pub mod word {
     pub const EVENT_WORDS: u16 = 6;
 }
 
-/// A value: defined once, and visible to later steps in its block and in nested blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Value(pub u16);
-
-/// The type of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ty {
-    /// 0 or 1.
-    Bool,
-    /// 64 bits, signed.
-    Int,
-    /// IEEE 754 binary64.
-    Float,
-}
-
 /// A handler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Handler {
@@ -516,11 +514,13 @@ pub struct Handler {
     pub types: Vec<Ty>,
 }
 
-/// A step.
+/// A step. A value is defined once, and is visible to later steps in its block and in nested blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Defines a value.
+    /// Defines a value by an operation on others; [`verify::is_in_profile`] says by which.
     Let(Value, Op),
+    /// Defines a value as the content of a word.
+    Load(Value, Slot),
     /// Writes a word.
     Store(Slot, Value),
     /// A condition with two blocks. Each may end the handler; otherwise the steps behind it follow.
@@ -600,68 +600,6 @@ impl Verdict {
     }
 }
 
-/// Operations; the comments give the types of operands and result.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
-    /// `-> Int`
-    Int(i64),
-    /// `-> Float`
-    Float(f64),
-    /// `-> Bool`
-    Bool(bool),
-    /// A word, with the type of its content.
-    Load(Slot),
-    /// `Int, Int -> Int`
-    IntBinary(IntOp, Value, Value),
-    /// `Int, Int -> Bool`
-    IntCompare(IntCmp, Value, Value),
-    /// `Float, Float -> Float`
-    FloatBinary(FloatOp, Value, Value),
-    /// `Float -> Float`
-    FloatUnary(FloatUnaryOp, Value),
-    /// `Float, Float -> Bool`; false if either is NaN.
-    FloatCompare(FloatCmp, Value, Value),
-    /// `Int -> Float`
-    IntToFloat(Value),
-    /// Rounds toward zero and saturates; NaN gives 0. `Float -> Int`
-    FloatToInt(Value),
-    /// `Bool, Bool -> Bool`
-    BoolBinary(BoolOp, Value, Value),
-    /// `Bool -> Bool`
-    Not(Value),
-    /// The second operand if the first is true, else the third. `Bool, T, T -> T`
-    Select(Value, Value, Value),
-    /// 32 bits of [`weft_core::hash::hash_word`]. `Int -> Int`
-    Hash(Value),
-    /// 32 bits of [`weft_core::hash::mix`]. `Int, Int -> Int`
-    HashMix(Value, Value),
-    /// The binary logarithm, rounded down; 0 for values below 1. `Int -> Int`
-    Log2(Value),
-}
-
-impl Op {
-    /// Iterates over the values that the operation reads.
-    pub fn operands(&self) -> impl Iterator<Item = Value> {
-        let all = match *self {
-            Self::Int(_) | Self::Float(_) | Self::Bool(_) | Self::Load(_) => [None; 3],
-            Self::FloatUnary(_, a)
-            | Self::IntToFloat(a)
-            | Self::FloatToInt(a)
-            | Self::Not(a)
-            | Self::Hash(a)
-            | Self::Log2(a) => [Some(a), None, None],
-            Self::IntBinary(_, a, b)
-            | Self::IntCompare(_, a, b)
-            | Self::FloatBinary(_, a, b)
-            | Self::FloatCompare(_, a, b)
-            | Self::BoolBinary(_, a, b)
-            | Self::HashMix(a, b) => [Some(a), Some(b), None],
-            Self::Select(a, b, c) => [Some(a), Some(b), Some(c)],
-        };
-        all.into_iter().flatten()
-    }
-}
-
 impl Handler {
     /// The operations on the longest path: the maximum cost of a run.
     pub fn cost(&self) -> u32 {
@@ -683,6 +621,18 @@ fn longest(steps: &[Step]) -> u32 {
     steps.iter().map(of).sum()
 }
 
+impl Level {
+    /// The words of a node for handlers.
+    pub fn node_words(&self) -> usize {
+        usize::from(word::NODE_VARS) + self.vars.len()
+    }
+
+    /// The words of a partition for handlers.
+    pub fn partition_words(&self) -> usize {
+        usize::from(word::PARTITION_VARS) + self.partition_vars.len()
+    }
+}
+
 impl QueueProgram {
     /// The words of a packet; the last one belongs to the queue.
     pub fn packet_words(&self) -> usize {
@@ -698,6 +648,7 @@ impl QueueProgram {
     /// The word of a packet with this field.
     pub fn field(&self, field: Field) -> Option<u16> {
         let at = self.fields.iter().position(|known| *known == field)?;
+        assert!(at < FIELDS_MAX, "the verifier limits the fields");
         Some(word::FIELDS + at as u16)
     }
 
@@ -755,13 +706,18 @@ impl QueueProgram {
     }
 }
 
+// A handler finds every word that a program may declare.
+const _: () = assert!(word::NODE_VARS <= word::PARTITION_VARS, "the words of a node fit in a record");
+// The indexes of packets and partitions are 32 bits, with one more for none.
+const _: () =
+    assert!(PACKETS_MAX < u32::MAX && TREE_MAX < u32::MAX as u64 && PARTITIONS_MAX as u64 <= TREE_MAX);
+// The buckets of ranks are counted in 32 bits, and steps in the width of their cost.
+const _: () = assert!(RANK_BITS_MAX < 32 && STEPS_MAX < u32::MAX as usize);
+
 /// The code of a program's handlers. It holds no state.
 pub trait QueueCode: core::fmt::Debug + Send + Sync {
     /// Runs a handler of a level and returns its end word: [`Verdict::word`], or the number that it gave. It does
     /// nothing and passes if the program has no such handler.
-    ///
-    /// # Panics
-    /// If there are fewer words than the program has, which is an error of the caller.
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64;
 
     /// The same handler for direct calls, if available.
@@ -770,7 +726,7 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     }
 
     /// The function that prefetches a cache line, if the back end has one.
-    fn fetch(&self) -> Option<layout::Fetch> {
+    fn fetch(&self) -> Option<direct::Fetch> {
         None
     }
 }
@@ -778,30 +734,34 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
 /// The words of [`Scope::Event`].
 pub type EventWords = [u64; word::EVENT_WORDS as usize];
 
-/// The words that a handler works on. There may be more of them than the program has.
+/// The words of [`Scope::Node`] or [`Scope::Partition`].
+pub type RecordWords = [u64; word::PARTITION_VARS as usize + VARS_MAX];
+/// The words of [`Scope::Packet`].
+pub type PacketWords = [u64; word::FIELDS as usize + FIELDS_MAX];
+
+/// The words that a handler works on. Those that its program or moment does not have may be anything.
 #[derive(Debug)]
 pub struct Words<'w> {
     /// [`Scope::Node`]
-    pub node: &'w mut [u64],
-    /// [`Scope::Partition`]; may be empty at moments without a partition.
-    pub partition: &'w mut [u64],
-    /// [`Scope::Packet`]; may be empty at moments without a packet.
-    pub packet: &'w mut [u64],
+    pub node: &'w mut RecordWords,
+    /// [`Scope::Partition`]
+    pub partition: &'w mut RecordWords,
+    /// [`Scope::Packet`]
+    pub packet: &'w mut PacketWords,
     /// [`Scope::Event`]
-    pub event: &'w mut [u64],
+    pub event: &'w mut EventWords,
 }
 
-impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
-    fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
-        (**self).run(level, moment, words)
-    }
-
-    fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
-        (**self).direct(level, moment)
-    }
-
-    fn fetch(&self) -> Option<layout::Fetch> {
-        (**self).fetch()
+impl Words<'_> {
+    /// The word of a slot.
+    pub fn word(&mut self, slot: Slot) -> &mut u64 {
+        let at = usize::from(slot.word);
+        match slot.scope {
+            Scope::Node => &mut self.node[at],
+            Scope::Partition => &mut self.partition[at],
+            Scope::Packet => &mut self.packet[at],
+            Scope::Event => &mut self.event[at],
+        }
     }
 }
 
@@ -814,7 +774,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
         (**self).direct(level, moment)
     }
 
-    fn fetch(&self) -> Option<layout::Fetch> {
+    fn fetch(&self) -> Option<direct::Fetch> {
         (**self).fetch()
     }
 }

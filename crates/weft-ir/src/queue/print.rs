@@ -1,6 +1,7 @@
 //! The text form of queue programs, for people to read.
 
-use super::{Level, Op, Overflow, QueueProgram, Scope, Slot, Step, Value};
+use super::{Level, Overflow, QueueProgram, Slot, Step, Ty, Value};
+use crate::text::{ops, typed};
 use core::fmt::{self, Display, Formatter};
 
 impl Display for QueueProgram {
@@ -45,72 +46,41 @@ impl Display for Level {
         }
         for (moment, handler) in self.handlers.iter() {
             writeln!(f, "    {moment:?}, {} operations:", handler.cost())?;
-            block(f, &handler.body, 3)?;
+            block(f, &handler.body, &handler.types, 3)?;
         }
         Ok(())
     }
 }
 
 /// Writes steps, one a line, indented by `depth`.
-fn block(f: &mut Formatter<'_>, steps: &[Step], depth: usize) -> fmt::Result {
+fn block(f: &mut Formatter<'_>, steps: &[Step], types: &[Ty], depth: usize) -> fmt::Result {
     let indent = "  ".repeat(depth);
     for step in steps {
         match step {
-            Step::Let(value, op) => writeln!(f, "{indent}{value} = {op}")?,
-            Step::Store(slot, value) => writeln!(f, "{indent}{slot} := {value}")?,
-            Step::If { by, then, otherwise } => {
-                writeln!(f, "{indent}if {by}")?;
-                block(f, then, depth + 1)?;
+            Step::Let(value, op) => {
+                let mut text = String::new();
+                ops::write_op(&mut text, op);
+                writeln!(f, "{indent}{} = {text}", typed(types, *value))?;
+            }
+            Step::Load(value, slot) => writeln!(f, "{indent}{} = {slot}", typed(types, *value))?,
+            Step::Store(slot, Value(n)) => writeln!(f, "{indent}{slot} := v{n}")?,
+            Step::If { by: Value(n), then, otherwise } => {
+                writeln!(f, "{indent}if v{n}")?;
+                block(f, then, types, depth + 1)?;
                 if !otherwise.is_empty() {
                     writeln!(f, "{indent}else")?;
-                    block(f, otherwise, depth + 1)?;
+                    block(f, otherwise, types, depth + 1)?;
                 }
             }
             Step::End(verdict, line) => writeln!(f, "{indent}{verdict:?}, line {line}")?,
-            Step::Give(value) => writeln!(f, "{indent}give {value}")?,
+            Step::Give(Value(n)) => writeln!(f, "{indent}give v{n}")?,
         }
     }
     Ok(())
 }
 
-impl Display for Value {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.0)
-    }
-}
-
 impl Display for Slot {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let scope = match self.scope {
-            Scope::Node => "node",
-            Scope::Partition => "partition",
-            Scope::Packet => "packet",
-            Scope::Event => "event",
-        };
-        write!(f, "{scope}.{}", self.word)
-    }
-}
-
-impl Display for Op {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Int(n) => write!(f, "{n}"),
-            Self::Float(x) => write!(f, "{x:?}"),
-            Self::Bool(b) => write!(f, "{b}"),
-            Self::Load(slot) => write!(f, "{slot}"),
-            Self::IntBinary(op, a, b) => write!(f, "{op:?} {a}, {b}"),
-            Self::IntCompare(op, a, b) => write!(f, "{op:?} {a}, {b}"),
-            Self::FloatBinary(op, a, b) => write!(f, "float {op:?} {a}, {b}"),
-            Self::FloatUnary(op, a) => write!(f, "float {op:?} {a}"),
-            Self::FloatCompare(op, a, b) => write!(f, "float {op:?} {a}, {b}"),
-            Self::IntToFloat(a) => write!(f, "float of {a}"),
-            Self::FloatToInt(a) => write!(f, "whole of {a}"),
-            Self::BoolBinary(op, a, b) => write!(f, "{op:?} {a}, {b}"),
-            Self::Not(a) => write!(f, "not {a}"),
-            Self::Select(by, a, b) => write!(f, "{by} ? {a} : {b}"),
-            Self::Hash(a) => write!(f, "hash {a}"),
-            Self::HashMix(a, b) => write!(f, "hash {a}, {b}"),
-            Self::Log2(a) => write!(f, "log2 {a}"),
-        }
+        write!(f, "{}.{}", self.scope.name(), self.word)
     }
 }

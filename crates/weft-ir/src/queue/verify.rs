@@ -1,10 +1,12 @@
 //! The verifier of queue programs.
 
 use super::{
-    Field, Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder, Partitions,
-    PartitionsBy, QueueProgram, RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty, VARS_MAX, Value,
-    Verdict, word,
+    FIELDS_MAX, Field, Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder,
+    Partitions, PartitionsBy, QueueProgram, RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty,
+    VARS_MAX, Value, Verdict, word,
 };
+use crate::ir::Signed;
+use crate::text::mnemonic;
 
 /// Checks a program for all back ends.
 ///
@@ -13,6 +15,9 @@ use super::{
 pub fn verify(program: &QueueProgram) -> Result<(), String> {
     if program.levels.is_empty() || program.levels.len() > LEVELS_MAX {
         return Err(format!("a queue has 1 to {LEVELS_MAX} levels, not {}", program.levels.len()));
+    }
+    if program.fields.len() > FIELDS_MAX {
+        return Err(format!("{} fields, and {FIELDS_MAX} at most", program.fields.len()));
     }
     let mut n_nodes = 1_u64;
     for (at, level) in program.levels.iter().enumerate() {
@@ -50,6 +55,10 @@ fn verify_level(program: &QueueProgram, level: &Level, is_leaf: bool) -> Result<
     }
     if level.vars.len() > VARS_MAX || level.partition_vars.len() > VARS_MAX {
         return Err("too many variables".into());
+    }
+    let mut vars = level.vars.iter().chain(&level.partition_vars);
+    if let Some(var) = vars.find(|var| matches!(var.ty, Ty::Bytes | Ty::Row)) {
+        return Err(format!("variable {} is no word", var.name));
     }
     let packet_bits = match level.packets {
         PacketOrder::Rank { bits } => bits,
@@ -93,10 +102,10 @@ fn verify_handler(
 ) -> Result<(), String> {
     let defined = vec![false; handler.types.len()];
     let mut verifying = Verifying { program, level, moment, handler, defined, n_steps: 0 };
-    match verifying.block(&handler.body)? {
-        true => Ok(()),
-        false => Err("a path without a verdict".into()),
-    }
+    let ends = verifying.block(&handler.body)?;
+    assert!(verifying.defined.iter().all(|is_defined| !is_defined), "each block forgets its values");
+    assert!(handler.cost() as usize <= verifying.n_steps, "the longest path has some of all steps");
+    if ends { Ok(()) } else { Err("a path without a verdict".into()) }
 }
 
 struct Verifying<'v> {
@@ -120,7 +129,11 @@ impl Verifying<'_> {
             }
             match step {
                 Step::Let(value, op) => {
-                    self.define(*value, op)?;
+                    self.define(*value, self.op(op)?)?;
+                    mine.push(*value);
+                }
+                Step::Load(value, slot) => {
+                    self.define(*value, self.slot(*slot)?)?;
                     mine.push(*value);
                 }
                 Step::Store(slot, value) => self.store(*slot, *value)?,
@@ -145,50 +158,38 @@ impl Verifying<'_> {
             }
         }
         for value in mine {
-            self.defined[usize::from(value.0)] = false;
+            self.defined[value.0 as usize] = false;
         }
         Ok(ended)
     }
 
-    /// Checks the operands of an operation, and marks its result as defined.
-    fn define(&mut self, value: Value, op: &Op) -> Result<(), String> {
-        for operand in op.operands() {
-            self.ty(operand)?;
-        }
-        let ty = match *op {
-            Op::Int(_) => Ty::Int,
-            Op::Float(_) => Ty::Float,
-            Op::Bool(_) => Ty::Bool,
-            Op::Load(slot) => self.slot(slot)?,
-            Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.both(a, b, Ty::Int, Ty::Int)?,
-            Op::IntCompare(_, a, b) => self.both(a, b, Ty::Int, Ty::Bool)?,
-            Op::FloatBinary(_, a, b) => self.both(a, b, Ty::Float, Ty::Float)?,
-            Op::FloatCompare(_, a, b) => self.both(a, b, Ty::Float, Ty::Bool)?,
-            Op::BoolBinary(_, a, b) => self.both(a, b, Ty::Bool, Ty::Bool)?,
-            Op::FloatUnary(_, a) => self.both(a, a, Ty::Float, Ty::Float)?,
-            Op::IntToFloat(a) => self.both(a, a, Ty::Int, Ty::Float)?,
-            Op::FloatToInt(a) => self.both(a, a, Ty::Float, Ty::Int)?,
-            Op::Not(a) => self.both(a, a, Ty::Bool, Ty::Bool)?,
-            Op::Hash(a) | Op::Log2(a) => self.both(a, a, Ty::Int, Ty::Int)?,
+    /// Checks the operands of an operation; returns the type of its result.
+    fn op(&self, op: &Op) -> Result<Ty, String> {
+        let [takes, gives] = match *op {
             Op::Select(by, a, b) => {
                 self.want(by, Ty::Bool)?;
                 let ty = self.ty(a)?;
-                self.both(a, b, ty, ty)?
+                self.want(b, ty)?;
+                return Ok(ty);
             }
+            Op::Hash(_) => [Ty::Int; 2],
+            _ => match op.word_types() {
+                Some((takes, gives)) if is_in_profile(op) => [takes, gives],
+                _ => return Err(format!("{} is no operation of queues", mnemonic(op))),
+            },
         };
-        let at = usize::from(value.0);
+        op.operands().into_iter().try_for_each(|operand| self.want(operand, takes))?;
+        Ok(gives)
+    }
+
+    /// Marks a value of this type as defined.
+    fn define(&mut self, value: Value, ty: Ty) -> Result<(), String> {
+        let at = value.0 as usize;
         if self.defined.get(at) != Some(&false) || self.handler.types[at] != ty {
             return Err(format!("value {at} is defined twice, or with another type"));
         }
         self.defined[at] = true;
         Ok(())
-    }
-
-    /// Checks that both operands have type `want`; returns the result type.
-    fn both(&self, a: Value, b: Value, want: Ty, gives: Ty) -> Result<Ty, String> {
-        self.want(a, want)?;
-        self.want(b, want)?;
-        Ok(gives)
     }
 
     /// Checks that a value is defined and has this type.
@@ -198,8 +199,8 @@ impl Verifying<'_> {
 
     /// The type of a value; an error if it is not defined at this point.
     fn ty(&self, value: Value) -> Result<Ty, String> {
-        match self.defined.get(usize::from(value.0)) {
-            Some(true) => Ok(self.handler.types[usize::from(value.0)]),
+        match self.defined.get(value.0 as usize) {
+            Some(true) => Ok(self.handler.types[value.0 as usize]),
             _ => Err(format!("value {} is not defined here", value.0)),
         }
     }
@@ -226,13 +227,30 @@ impl Verifying<'_> {
     fn store(&mut self, slot: Slot, value: Value) -> Result<(), String> {
         let ty = self.slot(slot)?;
         self.want(value, ty)?;
-        let is_free = match slot.scope {
-            Scope::Node => slot.word >= word::NODE_VARS,
-            Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
-            Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
-            Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
-        };
-        if is_free { Ok(()) } else { Err(format!("{slot:?} belongs to the queue")) }
+        if is_writable(slot) { Ok(()) } else { Err(format!("{slot:?} belongs to the queue")) }
+    }
+}
+
+/// Whether handlers may write the slot; the others belong to the queue.
+pub(super) fn is_writable(slot: Slot) -> bool {
+    match slot.scope {
+        Scope::Node => slot.word >= word::NODE_VARS,
+        Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
+        Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
+        Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
+    }
+}
+
+/// Whether handlers may use the operation: their profile of [`crate::ir`]. It has operations on words only, with signed
+/// conversions, and no predicates of errors, because a handler cannot fail.
+pub fn is_in_profile(op: &Op) -> bool {
+    match op {
+        Op::Select(..) | Op::Hash(_) => true,
+        Op::Overflows(..) | Op::InRange(..) | Op::FloatFits(..) | Op::FloatOfBits(_) | Op::BoolToInt(_) => {
+            false
+        }
+        Op::IntToFloat(signed, _) | Op::FloatToInt(signed, _) => *signed == Signed::Yes,
+        _ => op.word_types().is_some(),
     }
 }
 

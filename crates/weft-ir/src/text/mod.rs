@@ -19,18 +19,20 @@
 //! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n`. A mnemonic that
 //! ends in `.journal` is a write that is journalled first. The text form round-trips: `parse(write(f)) == f`.
 
-mod header_change;
-mod ops;
+mod forms;
+pub(crate) mod ops;
 mod program;
 mod source_lines;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crate::ir::*;
 use core::fmt::{self, Write as _};
 use source_lines::{SourceLine, SourceLines};
 
-pub use ops::mnemonics;
+#[cfg(test)]
+pub(crate) use ops::mnemonics;
 pub use program::{parse_program, write_program};
 
 /// A syntax error in the text form.
@@ -52,6 +54,10 @@ impl core::error::Error for ParseError {}
 
 /// Maximum number of values of a function in the text form, and the limit of `v`-numbers.
 pub const VALUES_MAX: u32 = 1 << 20;
+
+// A text cannot make the parser allocate more types than this.
+const _: () =
+    assert!(VALUES_MAX as usize * size_of::<Option<Ty>>() <= 1 << 20, "types of a text take little memory");
 
 /// Writes a function.
 pub fn write(function: &Function) -> String {
@@ -99,12 +105,12 @@ fn write_function(out: &mut String, function: &Function) {
     source_lines::quote(out, function.name.as_bytes());
     out.push_str(" {\n");
     for (value, ty) in undefined(function) {
-        line(out, &format!("    undefined v{value}: {}", ty_name(ty)), 0);
+        line(out, &format!("    undefined v{value}: {}", ty.name()), 0);
     }
     for (id, block) in function.blocks.iter().enumerate() {
         let mut head = format!("block{id}");
         if !block.params.is_empty() {
-            let params: Vec<String> = block.params.iter().map(|&v| typed(function, v)).collect();
+            let params: Vec<String> = block.params.iter().map(|&v| typed(&function.types, v)).collect();
             let _ = write!(head, "({})", params.join(", "));
         }
         head.push(':');
@@ -115,7 +121,7 @@ fn write_function(out: &mut String, function: &Function) {
         for inst in &block.insts {
             let mut text = String::from("    ");
             if let Some(result) = inst.result {
-                let _ = write!(text, "{} = ", typed(function, result));
+                let _ = write!(text, "{} = ", typed(&function.types, result));
             }
             ops::write_op(&mut text, &inst.op);
             line(out, &text, inst.line);
@@ -139,9 +145,9 @@ fn line(out: &mut String, text: &str, source_line: u32) {
 }
 
 /// Formats a value with its type.
-fn typed(function: &Function, value: Value) -> String {
+pub(crate) fn typed(types: &[Ty], value: Value) -> String {
     // A value without a type can be written, but not parsed.
-    let ty = function.types.get(value.0 as usize).map_or("?", |&ty| ty_name(ty));
+    let ty = types.get(value.0 as usize).map_or("?", |ty| ty.name());
     format!("v{}: {ty}", value.0)
 }
 
@@ -159,20 +165,8 @@ fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
     function.types.iter().copied().enumerate().filter(move |(i, _)| !defined[*i])
 }
 
-const TYPES: &[(&str, Ty)] =
-    &[("bool", Ty::Bool), ("int", Ty::Int), ("float", Ty::Float), ("bytes", Ty::Bytes), ("row", Ty::Row)];
-
-fn ty_name(ty: Ty) -> &'static str {
-    name_of(TYPES, ty)
-}
-
-/// The name of an item in a table of all items of its kind.
-fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], thing: T) -> &'static str {
-    table.iter().find(|(_, t)| *t == thing).map_or("?", |(name, _)| name)
-}
-
-fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
-    table.iter().find(|(n, _)| *n == name).map(|(_, thing)| *thing)
+named! {
+    Ty: "bool" Bool, "int" Int, "float" Float, "bytes" Bytes, "row" Row;
 }
 
 /// The types of values, as far as known.
@@ -238,6 +232,7 @@ fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Res
         return Err(lines.error(&format!("a definition of v{value} in the function above")));
     }
     function.types = types.0.into_iter().flatten().collect();
+    assert!(function.types.len() <= VALUES_MAX as usize, "the parser limits values");
     Ok(function)
 }
 
@@ -280,6 +275,6 @@ fn parse_inst(line: &mut SourceLine<'_>, types: &mut Types) -> Result<Inst, Pars
 fn parse_typed(line: &mut SourceLine<'_>) -> Result<(Value, Ty), ParseError> {
     let value = line.value()?;
     line.expect(':')?;
-    let ty = line.one_of(TYPES, "a type of values")?;
+    let ty = line.one_of(Ty::NAMES, "a type of values")?;
     Ok((value, ty))
 }

@@ -1,6 +1,6 @@
 //! Splits the text form into lines and words for the parsers.
 
-use super::{ParseError, thing_of};
+use super::ParseError;
 use crate::ir::Value;
 use core::fmt::Write as _;
 use core::str::FromStr;
@@ -124,8 +124,11 @@ impl SourceLine<'_> {
         found
     }
 
-    /// Skips a word; an error if it does not come next.
+    /// Skips a word or a `=`; an error if it does not come next.
     pub(super) fn keyword(&mut self, word: &str) -> Result<(), ParseError> {
+        if word == "=" {
+            return self.expect('=');
+        }
         if self.eat_word(word) { Ok(()) } else { Err(self.error(&format!("`{word}`"))) }
     }
 
@@ -145,7 +148,8 @@ impl SourceLine<'_> {
         table: &[(&'static str, T)],
         what: &str,
     ) -> Result<T, ParseError> {
-        let found = thing_of(table, self.peek_word()).ok_or_else(|| self.error(what))?;
+        let named = table.iter().find(|(name, _)| *name == self.peek_word());
+        let found = named.ok_or_else(|| self.error(what))?.1;
         self.skip(self.peek_word().len());
         Ok(found)
     }

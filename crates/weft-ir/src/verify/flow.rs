@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::graph;
 use crate::ir::{BlockId, Function, Value};
 
 /// A point in a function: a block and an index. Index 0 is the block's parameters, n + 1 is its n-th instruction, and
@@ -30,22 +31,20 @@ pub(super) struct Flow {
 impl Flow {
     /// Analyses the control flow of a function. Its blocks and values must exist.
     pub(super) fn of(function: &Function) -> Self {
-        let successors: Vec<Vec<usize>> = function
-            .blocks
-            .iter()
-            .map(|block| block.end.jumps().iter().map(|jump| jump.block.0 as usize).collect())
-            .collect();
-        let mut predecessors = vec![Vec::new(); successors.len()];
-        for (from, all) in successors.iter().enumerate() {
-            all.iter().for_each(|to| predecessors[*to].push(from));
-        }
-        let visited = reverse_post_order(&successors);
+        assert!(!function.blocks.is_empty(), "a function has an entry");
+        let successors = graph::successors(function);
+        let predecessors = graph::predecessors(&successors);
+        let mut visited = graph::post_order(&successors);
+        visited.reverse();
         let mut order = vec![None; successors.len()];
         for (position, &block) in visited.iter().enumerate() {
             order[block] = Some(position);
         }
         let dominators = dominators(&successors, &visited, &order);
         let (definitions, uses) = definitions_and_uses(function);
+        assert_eq!(dominators[0], 0, "only the entry dominates itself");
+        let is_before = |block: &usize| *block == 0 || order[dominators[*block]] < order[*block];
+        assert!(visited.iter().all(is_before), "a block comes after its dominator");
         Self { successors, predecessors, order, dominators, definitions, uses }
     }
 
@@ -157,26 +156,6 @@ impl Flow {
         }
         spans
     }
-}
-
-/// Orders the reachable blocks so that a block comes before its successors, except along back edges.
-fn reverse_post_order(successors: &[Vec<usize>]) -> Vec<usize> {
-    let mut entered = vec![false; successors.len()];
-    let mut done = Vec::new();
-    let mut path = vec![(0, 0)];
-    entered[0] = true;
-    while let Some((block, nth)) = path.pop() {
-        let Some(&next) = successors[block].get(nth) else {
-            done.push(block);
-            continue;
-        };
-        path.push((block, nth + 1));
-        if !core::mem::replace(&mut entered[next], true) {
-            path.push((next, 0));
-        }
-    }
-    done.reverse();
-    done
 }
 
 /// From Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), figure 3.

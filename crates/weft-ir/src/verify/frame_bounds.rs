@@ -12,10 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::inputs::InputSet;
 
 use super::flow::Flow;
+use crate::graph;
 use crate::ir::*;
 
 /// The largest offset in a sum, so that adding it to a position inside a frame does not wrap.
 const OFFSET_MAX: u64 = 1 << 32;
+const _: () = assert!(OFFSET_MAX.checked_mul(2).is_some(), "a sum of two offsets does not wrap");
 /// The most steps from a limit to the length of the frame.
 const STEPS_MAX: usize = 8;
 
@@ -43,6 +45,7 @@ pub fn reads_in_bounds(function: &Function) -> BTreeMap<Value, FrameOffset> {
         for inst in block.insts.iter().filter(reads) {
             if let (Op::FrameGet(from, bytes, _), Some(result)) = (&inst.op, inst.result) {
                 let place = known.offset_of(*from);
+                assert!(place.offset < OFFSET_MAX, "the end of a read does not wrap");
                 let end = FrameOffset { offset: place.offset + u64::from(*bytes), ..place };
                 if known.is_offset_within(end, &known.bounds[at], STEPS_MAX) {
                     inside.insert(result, place);
@@ -77,10 +80,7 @@ impl ParserExit {
 pub fn exits(function: &Function) -> Vec<ParserExit> {
     let mut known = Bounds::of(function);
     known.find_fixed_point();
-    let mut incoming: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
-    for (from, block) in function.blocks.iter().enumerate() {
-        block.end.jumps().iter().for_each(|jump| incoming[jump.block.0 as usize].push(from));
-    }
+    let incoming = graph::predecessors(&graph::successors(function));
     let exit = |at: usize| {
         let (mut gives, mut way) = (BTreeMap::new(), Vec::new());
         let mut block = at;
@@ -98,6 +98,7 @@ pub fn exits(function: &Function) -> Vec<ParserExit> {
                 _ => return None,
             }
         }
+        assert_eq!(way.last(), Some(&BlockId(0)), "a path begins at the entry");
         Some(ParserExit { way, gives, frame_min: known.frame_min(at) })
     };
     let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
@@ -133,21 +134,17 @@ struct Bounds<'f> {
 impl<'f> Bounds<'f> {
     /// Collects the definitions of values, and the bounds that all paths to each block have checked.
     fn of(function: &'f Function) -> Self {
-        let (mut definitions, mut params) =
-            (vec![None; function.types.len()], vec![None; function.types.len()]);
+        let mut params = vec![None; function.types.len()];
         for (at, block) in function.blocks.iter().enumerate() {
             for (nth, param) in block.params.iter().enumerate() {
                 params[param.0 as usize] = Some((at, nth));
             }
-            for inst in &block.insts {
-                if let Some(result) = inst.result {
-                    definitions[result.0 as usize] = Some(&inst.op);
-                }
-            }
         }
         let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
+        let definitions = function.definitions();
         let mut known = Self { function, definitions, params, within, bounds: Vec::new() };
         known.bounds = known.all_bounds();
+        assert_eq!(known.bounds.len(), known.within.len(), "each block has its bounds");
         known
     }
 
@@ -287,7 +284,7 @@ mod tests {
     /// How many reads of a text are known to be inside, and how many reads there are.
     fn count_in_bounds(text: &str) -> (usize, usize) {
         let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("a valid function");
-        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        let insts = function.insts();
         let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
         (reads_in_bounds(&function).len(), reads)
     }

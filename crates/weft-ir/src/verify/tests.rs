@@ -1,6 +1,7 @@
 use super::*;
 use crate::generate::{self, Rng};
 use crate::text;
+use weft_core::types::Type;
 
 /// The chain of the cases, from `generate`. It has the inputs in0 (bool?) to in5 (bytes) and the tables t0 (by_int) to
 /// t5 (replicated). Its first variables are var0 (int), var1 (float), var2 (bool) and var3 (MERGE SUM).

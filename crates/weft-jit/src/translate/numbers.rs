@@ -1,7 +1,7 @@
 //! Translates integers, floats, booleans, conversions between them, and hashes of words, all inline.
 
 use super::{PartTranslator, Val};
-use crate::arithmetic::{Arithmetic, float_cc, int_cc};
+use crate::arithmetic::Arithmetic;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -18,80 +18,31 @@ impl<'f> Arithmetic<'f> for PartTranslator<'_, '_, 'f, '_> {
     fn word(&mut self, n: i64) -> clif::Value {
         self.segment.int(n)
     }
+
+    fn operand(&mut self, value: Value) -> Result<clif::Value, Unsupported> {
+        Ok(self.get(value)?.one())
+    }
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
     /// Translates an operation on numbers or booleans; None if it is of another group.
     pub(super) fn number(&mut self, op: &Op) -> Result<Option<Val>, Unsupported> {
-        let value = match op {
-            Op::IntBinary(op, a, b) => {
-                let (a, b) = self.operands(*a, *b)?;
-                self.int_binary(*op, a, b)
-            }
-            Op::Overflows(op, signed, a, b) => self.overflows(*op, *signed, *a, *b)?,
-            Op::IntCompare(cmp, a, b) => {
-                let (a, b) = self.operands(*a, *b)?;
-                self.ins().icmp(int_cc(*cmp), a, b)
-            }
-            Op::InRange(a, low, high) => self.in_range(*a, *low, *high)?,
-            Op::FloatBinary(op, a, b) => {
-                let (a, b) = self.operands(*a, *b)?;
-                self.float_binary(*op, a, b)
-            }
-            Op::FloatUnary(op, a) => {
-                let a = self.get(*a)?.one();
-                self.float_unary(*op, a)
-            }
-            Op::FloatCompare(cmp, a, b) => {
-                let (a, b) = self.operands(*a, *b)?;
-                self.ins().fcmp(float_cc(*cmp), a, b)
-            }
-            Op::IntToFloat(signed, a) => {
-                let a = self.get(*a)?.one();
-                match signed {
-                    Signed::Yes => self.ins().fcvt_from_sint(F64, a),
-                    Signed::No => self.ins().fcvt_from_uint(F64, a),
-                }
-            }
-            Op::FloatToInt(signed, a) => {
-                let a = self.get(*a)?.one();
-                match signed {
-                    Signed::Yes => self.ins().fcvt_to_sint_sat(I64, a),
-                    Signed::No => self.ins().fcvt_to_uint_sat(I64, a),
-                }
-            }
+        let value = match *op {
+            Op::Overflows(op, signed, a, b) => self.overflows(op, signed, a, b)?,
+            Op::InRange(a, low, high) => self.in_range(a, low, high)?,
             Op::FloatOfBits(a) => {
-                let a = self.get(*a)?.one();
+                let a = self.operand(a)?;
                 self.ins().bitcast(F64, clif::MemFlagsData::new(), a)
             }
-            Op::FloatFits(signed, a) => self.float_fits(*signed, *a)?,
+            Op::FloatFits(signed, a) => self.float_fits(signed, a)?,
             Op::BoolToInt(a) => {
-                let a = self.get(*a)?.one();
+                let a = self.operand(a)?;
                 self.ins().uextend(I64, a)
             }
-            Op::BoolBinary(op, a, b) => {
-                let (a, b) = self.operands(*a, *b)?;
-                self.bool_binary(*op, a, b)
-            }
-            Op::Not(a) => {
-                let a = self.get(*a)?.one();
-                self.not(a)
-            }
-            Op::Hash(a) if self.ty(*a) == Ty::Int => {
-                let a = self.get(*a)?.one();
-                self.hash_word(a)
-            }
-            Op::HashMix(a, b) => {
-                let (a, b) = self.operands(*a, *b)?;
-                self.hash_mix(a, b)
-            }
-            _ => return Ok(None),
+            Op::Hash(a) if self.ty(a) != Ty::Int => return Ok(None),
+            _ => return Ok(self.word_op(op)?.map(Val::One)),
         };
         Ok(Some(Val::One(value)))
-    }
-
-    fn operands(&mut self, a: Value, b: Value) -> Result<(clif::Value, clif::Value), Unsupported> {
-        Ok((self.get(a)?.one(), self.get(b)?.one()))
     }
 
     /// Emits a flag: the operation overflows.
@@ -102,7 +53,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         a: Value,
         b: Value,
     ) -> Result<clif::Value, Unsupported> {
-        let (a, b) = self.operands(a, b)?;
+        let (a, b) = (self.operand(a)?, self.operand(b)?);
         Ok(match (op, signed) {
             (IntOp::Add, Signed::Yes) => self.ins().sadd_overflow(a, b).1,
             (IntOp::Add, Signed::No) => self.ins().uadd_overflow(a, b).1,
@@ -121,7 +72,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Emits a flag: the value lies in `low..=high`, with one comparison.
     fn in_range(&mut self, value: Value, low: i64, high: i64) -> Result<clif::Value, Unsupported> {
-        let value = self.get(value)?.one();
+        let value = self.operand(value)?;
         if low > high {
             return Ok(self.segment.bool(false));
         }
@@ -132,7 +83,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Emits a flag: the float, truncated, fits a 64-bit integer.
     fn float_fits(&mut self, signed: Signed, value: Value) -> Result<clif::Value, Unsupported> {
-        let value = self.get(value)?.one();
+        let value = self.operand(value)?;
         // The bounds are exact floats; a NaN is in no range.
         let (low, low_cc, high) = match signed {
             Signed::Yes => (-(2f64.powi(63)), FloatCC::GreaterThanOrEqual, 2f64.powi(63)),

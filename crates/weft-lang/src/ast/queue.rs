@@ -1,6 +1,6 @@
 //! The syntax tree of queues and links.
 
-use super::{Assign, CheckClause, Expr, Ident, Param, Stmt};
+use super::{Assign, CheckClause, Expr, Handler, Ident, Param};
 use crate::source::Span;
 
 /// `CREATE QUEUE name (params) AS [a EACH USING b;] ... END;`
@@ -116,18 +116,8 @@ pub struct QueueLimit {
     pub span: Span,
 }
 
-/// `ON event statements`
-#[derive(Clone, PartialEq, Debug)]
-pub struct QueueHandler {
-    /// The event that runs it.
-    pub event: QueueEvent,
-    /// `ON event`.
-    pub event_span: Span,
-    /// The statements.
-    pub body: Vec<Stmt>,
-    /// The whole.
-    pub span: Span,
-}
+/// `ON event statements` of a queue.
+pub type QueueHandler = Handler<QueueEvent>;
 
 /// The event that runs a queue's handler.
 #[derive(Clone, PartialEq, Debug)]

@@ -5,10 +5,10 @@ use weft_core::{Type, Value};
 
 use super::expr::article;
 use super::fold::fold;
-use super::scope::{ColumnVisibility, Scope, View, VisibleRow, with_length};
+use super::scope::{ColumnVisibility, Scope, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, frame, header_changes, native};
+use super::{Cx, effects, frame, header_changes, native, stmt};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -105,11 +105,8 @@ pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<
         true => format!("filters on `{name}` are not supported in this version"),
         false => format!("there is no layer `{}`", layer.name),
     };
-    let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(layer.span, "the rest of the filter is not checked")
-        .with_help("this version supports filters `ON rpc` only");
-    cx.report(diagnostic);
-    None
+    let help = "this version supports filters `ON rpc` only";
+    cx.refuse(code::LAYER_NOT_IN_VERSION, message, layer.span, "the rest of the filter is not checked", help)
 }
 
 /// Checks the parameters of an element and adds them.
@@ -175,10 +172,8 @@ pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Fie
         if types::without_length(ty) != ty {
             let bare = types::without_length(ty);
             let message = format!("a message column takes no length: `{}` is {bare}", field.name.name);
-            let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
-                .at(field.ty.span, "the sender decides how long it is")
-                .with_help(format!("write `{} {bare}`", field.name.name));
-            cx.report(diagnostic);
+            let help = format!("write `{} {bare}`", field.name.name);
+            cx.fault(code::LENGTH_NEEDED, message, field.ty.span, "the sender decides how long it is", help);
             ty = bare;
         }
         element.columns.push(Column {
@@ -313,11 +308,9 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     let name = column.name.name.clone();
     let ty = cx.stored_type(&column.ty, column.span, &name);
     if column.ty.nullable {
-        let diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` cannot be NULL"))
-                .at(column.ty.span, "cannot be NULL")
-                .with_help("remove the `?`; the initial value is 0, FALSE or '' unless `= ...` sets one");
-        cx.report(diagnostic);
+        let message = format!("CALL column `{name}` cannot be NULL");
+        let help = "remove the `?`; the initial value is 0, FALSE or '' unless `= ...` sets one";
+        cx.fault(code::TYPE_MISMATCH, message, column.ty.span, "cannot be NULL", help);
     }
     let start = column.default.as_ref().filter(|_| !cx.is_broken(column.span)).and_then(|default| {
         let mut scope = Scope::new(cx, element, &[], View::Start, n_rand);
@@ -540,12 +533,11 @@ fn removal_table(
     let of_old = |other: &&Handler| other.kind == kind && other.rows[RowId::OLD.0].table == old;
     if let Some(first) = element.handlers.timeouts.iter().find(of_old) {
         let message = format!("there are two {words} OF `{}` handlers", table.name);
-        let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, message)
+        return Diagnostic::error(code::REPEATED_HANDLER, message)
             .at(event_span, "the second")
             .with_label(Span { end: first.span.start + event_span.len(), ..first.span }, "the first")
-            .with_help("merge the two handlers");
-        cx.report(diagnostic);
-        return None;
+            .with_help("merge the two handlers")
+            .refuse(cx);
     }
     if table.per_worker {
         let help = "remove PER WORKER";
@@ -593,15 +585,11 @@ fn handler(
     let element = &checked.element;
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
-        let row = scope.add_row(old, false);
-        scope.visible_rows.push(VisibleRow {
-            alias: OLD.to_owned(),
-            row,
-            visibility: ColumnVisibility::Hidden,
-        });
+        let row = scope.rows.add(old, false);
+        scope.rows.show(OLD, row, ColumnVisibility::Hidden);
     }
-    let body = scope.block(&ast.body);
-    let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
+    let body = stmt::block(&mut scope, &ast.body);
+    let (locals, rows, frames) = scope.into_parts();
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
     header_changes::check_stale_reads(cx, checked, &frames, &handler.body);

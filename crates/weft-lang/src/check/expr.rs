@@ -1,712 +1,202 @@
-//! Type checking of expressions, including nullability and fallibility.
+//! Checks expressions: one walk over the syntax tree for every place that has expressions.
+//!
+//! An [`Environment`] is such a place: an element, a queue, a header of a protocol. It gives the meaning of names,
+//! literals and functions, has the types, and builds the typed tree. The walk has the rules that all places share.
 //!
 //! Every function returns None for an expression with an error, which is reported at once; callers stay silent then.
 //! Literals take the type of their context (`want`), if possible.
 
-use weft_core::limits::LIKE_BYTES_MAX;
-use weft_core::native::NATIVES;
-use weft_core::{Status, Type, Value};
+mod call;
+mod element;
 
-use super::functions::{self, Shape, Signature};
-use super::header;
-use super::scope::{Scope, View, leaf};
-use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, UnaryOp};
-use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
-use crate::nearest::nearest;
+use std::fmt::Display;
+
+use super::all;
+use super::functions::{Class, Signature};
+use crate::ast::{BinaryOp, CaseArm, Expr, ExprKind as Ast, Ident, Path, UnaryOp};
+use crate::diagnostic::{Code, Diagnostic, code};
+use crate::hir::{ArithOp, CompareOp};
 use crate::source::Span;
-use crate::types;
+use weft_core::Type;
 
-/// The message for `counted` in a wrong place.
-const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = counted(m, bin)`";
+pub(super) use call::{bad_arguments, call, n_given, wrong_arguments};
+pub(super) use element::{and, compound, constant, constant_integer, function, hash_or_zero, header_name};
 
-impl Scope<'_, '_> {
+/// A function call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) function: &'a Ident,
+    pub(super) args: &'a [Expr],
+    /// `*` is written instead of arguments.
+    pub(super) star: Option<Span>,
+    pub(super) span: Span,
+}
+
+/// The operands of a binary operation, and its source.
+#[derive(Clone, Copy)]
+pub(super) struct Operands<'a> {
+    pub(super) both: [&'a Expr; 2],
+    op_span: Span,
+    pub(super) span: Span,
+}
+
+/// An operation on checked operands. Compared operands have a common type.
+pub(super) enum Node<V> {
+    Not(V),
+    Negative(V),
+    And(V, V),
+    Or(V, V),
+    Compare(CompareOp, V, V),
+    Arith(ArithOp, Span, V, V),
+    In(V, Vec<V>),
+    /// The operand, the lower and the upper bound.
+    Between(V, V, V),
+    Case {
+        /// The value that is compared with each `WHEN`; None if these are conditions.
+        operand: Option<V>,
+        arms: Vec<(V, V)>,
+        otherwise: Option<V>,
+    },
+}
+
+/// A compared operand, as written and as checked.
+pub(super) type Side<'a, V> = (&'a Expr, &'a V);
+
+/// A place with expressions: its names, literals, functions and types, and the tree that it builds.
+pub(super) trait Environment: Sized {
+    /// A type. Types of the language that the place does not have become another one.
+    type Ty: Copy + Display + From<Type>;
+    /// A checked expression.
+    type Value: Clone;
+
+    /// The place has texts of many types, and NULL: these literals take the type of the other operand.
+    const HAS_TEXT: bool = false;
+    /// The codes for wrong arguments of a function, and for an unknown function.
+    const CALL_CODES: (Code, Code) = (code::BAD_ARGUMENTS, code::UNKNOWN_FUNCTION);
+
+    /// Records a diagnostic.
+    fn report(&mut self, diagnostic: Diagnostic);
+    /// Reports an expression that the place does not have.
+    fn unfit(&mut self, span: Span) -> Option<Self::Value>;
+
+    /// Checks an integer literal with its sign. It takes the wanted type if it can.
+    fn integer(&mut self, n: i128, want: Option<Self::Ty>, span: Span) -> Option<Self::Value>;
+    /// Resolves a name.
+    fn path(&mut self, path: &Path, span: Span) -> Option<Self::Value>;
+    /// Checks a function call.
+    fn call(&mut self, called: Call<'_>, want: Option<Self::Ty>) -> Option<Self::Value> {
+        if called.star.is_some() { self.unfit(called.span) } else { call(self, called, want) }
+    }
+    /// Checks another literal, and expressions of kinds that the walk does not know.
+    fn other(&mut self, ast: &Expr, want: Option<Self::Ty>) -> Option<Self::Value>;
+    /// Checks `a IN (...)` for a list of networks; None for other lists.
+    fn in_networks(&mut self, _operand: &Expr, _list: &[Expr], _span: Span) -> Option<Option<Self::Value>> {
+        None
+    }
+    /// Builds an operation, or reports operands of a wrong type.
+    fn build(&mut self, node: Node<Self::Value>, span: Span) -> Option<Self::Value>;
+
+    /// The type of a value.
+    fn ty(value: &Self::Value) -> Self::Ty;
+    /// The source of a value.
+    fn span(value: &Self::Value) -> Span;
+    /// Whether a type is in a class.
+    fn is(ty: Self::Ty, class: Class) -> bool;
+    /// The type of both values next to each other, if there is one.
+    fn common(a: Self::Ty, b: Self::Ty) -> Option<Self::Ty>;
+    /// Converts a value to a wider type, or reports a type mismatch.
+    fn coerce(&mut self, value: Self::Value, ty: Self::Ty) -> Option<Self::Value>;
+    /// Reports two values without a common type; the first determines it.
+    fn no_common(&mut self, first: &Self::Value, second: &Self::Value);
+    /// The type of a literal next to an operand of type `known`.
+    fn literal_type(op: ArithOp, known: Self::Ty, literal: &Expr) -> Option<Self::Ty>;
+    /// The type that an arithmetic operation wants of its literals.
+    fn operand_type(_op: ArithOp, want: Option<Self::Ty>) -> Option<Self::Ty> {
+        want
+    }
+    /// Warns of a comparison that is never true.
+    fn warn_of_comparison(&mut self, op: CompareOp, sides: [Side<'_, Self::Value>; 2]);
+    /// Warns of a BETWEEN whose lower bound is greater than the upper one.
+    fn warn_of_bounds(&mut self, _low: &Self::Value, _high: &Self::Value) {}
+
+    /// Whether the place has a function of the table.
+    fn has(signature: &Signature) -> bool;
+    /// Builds a call with checked arguments, and a result of type `ty`. Words are not among the arguments.
+    fn function(
+        &mut self,
+        signature: &Signature,
+        called: Call<'_>,
+        args: Vec<Self::Value>,
+        ty: Self::Ty,
+    ) -> Option<Self::Value>;
+    /// Reports an unknown function.
+    fn unknown_function(&mut self, name: &Ident) -> Option<Self::Value> {
+        call::unknown_function(self, name)
+    }
+
+    // ---- the walk ----------------------------------------------------------------------------------------------
+
     /// Checks an expression and returns its typed form. Its type is its own; `want` is a hint for literals.
     ///
     /// It only dispatches: trees are up to [`weft_core::limits::EXPR_HEIGHT_MAX`] high, so recursive functions need
     /// small stack frames.
-    pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
+    fn expr(&mut self, ast: &Expr, want: Option<Self::Ty>) -> Option<Self::Value> {
         let span = ast.span;
         match &ast.kind {
             Ast::Int(n) => self.integer(i128::from(*n), want, span),
-            Ast::Float(x) => Some(constant(Value::Float(*x), Type::F64, span)),
-            Ast::Str(text) => self.text_literal(text, want, span),
-            Ast::Bool(value) => Some(constant(Value::Bool(*value), Type::Bool, span)),
-            Ast::Null => self.null(want, span),
-            Ast::Path(path) => self.path(path).map(|expr| Expr { span, ..expr }),
-            Ast::Header(key) => self.header(key, false, span),
-            Ast::Trailer(key) => self.header(key, true, span),
-            Ast::Call { function, args, star } => self.call(function, args, *star, want, span),
+            Ast::Path(path) => self.path(path, span),
+            Ast::Call { function, args, star } => self.call(Call { function, args, star: *star, span }, want),
             Ast::Unary { op: UnaryOp::Not, operand } => self.logical_not(operand, span),
             Ast::Unary { op: UnaryOp::Neg, operand } => self.negation(operand, want, span),
-            Ast::Binary { op, op_span, left, right } => self.binary(*op, *op_span, left, right, want, span),
-            Ast::Case { operand, arms, otherwise } => {
-                self.case(operand.as_deref(), arms, otherwise.as_deref(), want, span)
-            }
-            Ast::Subselect(select) => self.subselect(select, want, span),
-            Ast::Exists(select) => self.exists(select, span),
-            Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
-            Ast::List(look) => self.list_expr(look, span),
-            Ast::Entry { map, key } => self.entry(map, key, span),
-            _ => self.predicate(ast),
-        }
-    }
-
-    /// Checks `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
-    fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
-        let span = ast.span;
-        match &ast.kind {
-            Ast::IsNull { operand, negated } => {
-                let operand = self.expr(operand, Some(Type::Text(None)))?;
-                let fallible = operand.fallible;
-                let kind = ExprKind::IsNull(Box::new(operand));
-                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable: false, fallible, span }))
-            }
-            Ast::IsDistinct { left, right, negated } => {
-                let (left, right) = self.pair(left, right, None)?;
-                let fallible = left.fallible || right.fallible;
-                let kind = ExprKind::SameAs(Box::new(left), Box::new(right));
-                Some(negate_if(!negated, Expr { kind, ty: Type::Bool, nullable: false, fallible, span }))
-            }
-            Ast::InList { operand, list, negated } if self.are_networks(operand, list) => {
-                let inside = list.iter().map(|net| {
-                    let args = vec![self.typed(operand, Type::IpAddr)?, self.typed(net, Type::Cidr)?];
-                    Some(function(Function::InPrefix, args, Type::Bool, false, span))
-                });
-                let inside = inside.collect::<Option<Vec<Expr>>>()?;
-                Some(negate_if(*negated, any_of(inside)?))
-            }
-            Ast::InList { operand, list, negated } => {
-                let all: Vec<&ast::Expr> = std::iter::once(&**operand).chain(list).collect();
-                let mut all = self.unify(&all, None)?;
-                let (nullable, fallible) = flags(&all);
-                for item in all.iter().skip(1).filter(|_| !negated) {
-                    self.warn_of_number(CompareOp::Eq, (operand, item));
+            Ast::Binary { op, op_span, left, right } => {
+                let operands = Operands { both: [left, right], op_span: *op_span, span };
+                match Operator::of(*op) {
+                    Some(Operator::Logic { is_and }) => self.logic(is_and, operands),
+                    Some(Operator::Compare(op)) => self.comparison(op, operands),
+                    Some(Operator::Arith(op)) => self.arithmetic(op, operands, want),
+                    None => self.other(ast, want),
                 }
-                for item in &all[1..] {
-                    self.warn_of_port(&all[0], item);
-                }
-                let operand = Box::new(all.remove(0));
-                let kind = ExprKind::InList { operand, list: all };
-                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
             }
-            Ast::InNet { operand, net, negated } => {
-                let operand = self.typed(operand, Type::IpAddr);
-                let net = self.typed(net, Type::Cidr);
-                let args = vec![operand?, net?];
-                Some(negate_if(*negated, function(Function::InPrefix, args, Type::Bool, false, span)))
-            }
+            Ast::InList { operand, list, negated } => self.in_list(operand, list, *negated, span),
             Ast::Between { operand, low, high, negated } => {
-                let all = self.unify(&[operand, low, high], None)?;
-                self.check_ordered(&all[0])?;
-                for (op, bound) in [(CompareOp::Ge, &all[1]), (CompareOp::Le, &all[2])] {
-                    if !negated {
-                        self.warn_of_number(op, (operand, bound));
-                    }
-                }
-                if !negated {
-                    self.warn_of_bounds(&all[1], &all[2]);
-                }
-                let (nullable, fallible) = flags(&all);
-                let [operand, low, high] = <[Expr; 3]>::try_from(all).ok()?.map(Box::new);
-                let kind = ExprKind::Between { operand, low, high };
-                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
+                self.between([operand, low, high], *negated, span)
             }
-            Ast::Like { operand, pattern, negated } => {
-                let operand = self.typed(operand, Type::Text(None));
-                let pattern = self.like_pattern(pattern);
-                let args = vec![operand?, pattern?];
-                let (nullable, fallible) = flags(&args);
-                let like = ExprKind::Function { function: Function::Like, args };
-                Some(negate_if(*negated, Expr { kind: like, ty: Type::Bool, nullable, fallible, span }))
+            Ast::Case { operand, arms, otherwise } => {
+                self.case((operand.as_deref(), arms, otherwise.as_deref()), want, span)
             }
-            _ => unreachable!("every other kind has its own method"),
+            _ => self.other(ast, want),
         }
-    }
-
-    /// The pattern of LIKE. Its length is limited, so that peers cannot choose the cost of a match.
-    fn like_pattern(&mut self, ast: &ast::Expr) -> Option<Expr> {
-        let pattern = self.typed(ast, Type::Text(None))?;
-        let is_constant = matches!(pattern.kind, ExprKind::Const(_) | ExprKind::Param(_));
-        let column = if let ExprKind::Widen(column) = &pattern.kind { column } else { &pattern };
-        let is_short = matches!(column.ty, Type::Text(Some(n)) if n <= LIKE_BYTES_MAX);
-        if is_constant || is_short {
-            return Some(pattern);
-        }
-        let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
-        let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
-            .at(ast.span, format!("this is {}", pattern.ty))
-            .with_help("use a literal, a parameter, or a table column of at most that length");
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Whether the list contains networks to test an address against.
-    fn are_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
-        let is_network = |item: &ast::Expr| match &item.kind {
-            Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
-            _ => false,
-        };
-        let may_be = !list.is_empty() && list.iter().all(is_network);
-        may_be && self.expr(operand, None).is_some_and(|operand| operand.ty == Type::IpAddr)
-    }
-
-    fn logical_not(&mut self, operand: &ast::Expr, span: Span) -> Option<Expr> {
-        let operand = self.condition(operand)?;
-        Some(wrap_operand(ExprKind::Not, operand, Type::Bool, span))
-    }
-
-    /// Checks `CAST(e AS type)`.
-    fn explicit_cast(&mut self, operand: &ast::Expr, ty: &ast::TypeExpr, span: Span) -> Option<Expr> {
-        let to = self.cx.type_expr(ty)?;
-        let operand = self.expr(operand, Some(to))?;
-        self.cast(operand, to, span)
     }
 
     /// An expression as a value of type `ty`.
-    pub(super) fn typed(&mut self, ast: &ast::Expr, ty: Type) -> Option<Expr> {
-        let expr = self.expr(ast, Some(ty))?;
-        self.coerce(expr, ty)
+    fn typed(&mut self, ast: &Expr, ty: Self::Ty) -> Option<Self::Value> {
+        let value = self.expr(ast, Some(ty))?;
+        self.coerce(value, ty)
     }
 
     /// An expression as a BOOL.
-    pub(super) fn condition(&mut self, ast: &ast::Expr) -> Option<Expr> {
-        self.typed(ast, Type::Bool)
+    fn condition(&mut self, ast: &Expr) -> Option<Self::Value> {
+        self.typed(ast, Type::Bool.into())
     }
 
-    /// The hash of a value; 0 for NULL.
-    pub(super) fn hash_or_zero(&self, value: Expr) -> Expr {
-        let (span, ty) = (value.span, Type::Uint(64));
-        let hash = function(Function::Hash, vec![value], ty, false, span);
-        if !hash.nullable {
-            return hash;
-        }
-        let zero = leaf(ExprKind::Const(Value::Int(0)), ty, false, span);
-        Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
-    }
-
-    /// Checks an expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
-    pub(super) fn value_for(
-        &mut self,
-        ast: &ast::Expr,
-        ty: Type,
-        nullable: bool,
-        whose: &str,
-    ) -> Option<Expr> {
-        let expr = self.typed(ast, ty)?;
-        if nullable { Some(expr) } else { self.never_null(expr, ty, whose) }
-    }
-
-    /// Returns the expression if it is never NULL, and reports it otherwise; `whose` names the target in messages,
-    /// and `ty` is its type.
-    pub(super) fn never_null(&mut self, expr: Expr, ty: Type, whose: &str) -> Option<Expr> {
-        if !expr.nullable {
-            return Some(expr);
-        }
-        let text = self.cx.sources.slice(expr.span).to_owned();
-        let diagnostic =
-            Diagnostic::error(code::MAY_BE_NULL, format!("this may be NULL, but {whose} cannot be NULL"))
-                .at(expr.span, format!("may be NULL: {ty}?"));
-        let stand_in = match ty {
-            Type::Text(_) => "''",
-            Type::F64 => "0.0",
-            Type::Bool => "FALSE",
-            Type::Interval => "'1 s'",
-            Type::Int(_) | Type::Uint(_) | Type::Size => "0",
-            _ => "...",
-        };
-        let diagnostic = match text.len() {
-            0..=60 => diagnostic
-                .with_help(format!("give a default: `COALESCE({text}, {stand_in})`"))
-                .with_fix(expr.span, format!("COALESCE({text}, {stand_in})")),
-            _ => diagnostic.with_help(format!("give a default: `COALESCE(..., {stand_in})`")),
-        };
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Widens an expression to `ty`, or reports a type mismatch.
-    pub(super) fn coerce(&mut self, expr: Expr, ty: Type) -> Option<Expr> {
-        if let Some(n) = constant_integer(&expr) {
-            if let Some(value) = types::integer(n, ty) {
-                return Some(constant(value, ty, expr.span));
-            }
-            if types::is_integer(ty) {
-                self.report_at(
-                    expr.span,
-                    code::BAD_LITERAL,
-                    format!("{n} does not fit {ty}"),
-                    "too large or too small",
-                );
-                return None;
-            }
-        }
-        if let (ExprKind::Const(Value::Bytes(bytes)), Type::Text(Some(max)) | Type::Bytes(Some(max))) =
-            (&expr.kind, ty)
-            && types::is_same(expr.ty, ty)
-            && bytes.len() > max as usize
-        {
-            let message = format!("this text has {} bytes, but {ty} holds at most {max}", bytes.len());
-            self.report_at(expr.span, code::BAD_LITERAL, message, "too long");
-            return None;
-        }
-        if types::is_same(expr.ty, ty) {
-            return Some(expr);
-        }
-        if types::widens(expr.ty, ty) {
-            let span = expr.span;
-            return Some(wrap_operand(ExprKind::Widen, expr, ty, span));
-        }
-        self.mismatch(&expr, ty)
-    }
-
-    /// Reports an expression of the wrong type, with a conversion if there is one.
-    fn mismatch<T>(&mut self, expr: &Expr, ty: Type) -> Option<T> {
-        let text = self.cx.sources.slice(expr.span).to_owned();
-        let shown = if text.len() <= 40 { text.as_str() } else { "..." };
-        let message = format!("expected {}, found {}", article(ty), article(expr.ty));
-        let mut diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
-        let is_literal = shown.parse::<f64>().is_ok();
-        let conversion = match ty {
-            Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
-            Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
-            // The unit of a plain number would be ambiguous.
-            Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
-            Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
-            Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
-            Type::Bool if shown == "0" => Some("FALSE".to_owned()),
-            Type::Bool if shown == "1" => Some("TRUE".to_owned()),
-            Type::Bool if types::is_number(expr.ty) => Some(format!("{shown} <> 0")),
-            _ if can_cast(expr.ty, ty) => Some(format!("CAST({shown} AS {ty})")),
-            _ => None,
-        };
-        if let Some(conversion) = conversion {
-            diagnostic = diagnostic.with_help(format!("write `{conversion}`"));
-        }
-        self.cx.report(diagnostic);
-        None
-    }
-
-    // ---- literals ----------------------------------------------------------------------------------------------
-
-    /// Types an integer literal: the wanted type if the value fits, otherwise the default type.
-    fn integer(&mut self, n: i128, want: Option<Type>, span: Span) -> Option<Expr> {
-        match want {
-            Some(Type::F64) => return Some(constant(Value::Float(n as f64), Type::F64, span)),
-            Some(Type::Status) => {
-                if let Some(status) = u64::try_from(n).ok().and_then(Status::from_code) {
-                    return Some(constant(Value::Int(i64::from(status.code())), Type::Status, span));
-                }
-            }
-            Some(ty) => {
-                if let Some(value) = types::integer(n, ty) {
-                    return Some(constant(value, ty, span));
-                }
-            }
-            None => {}
-        }
-        let ty = if i64::try_from(n).is_ok() { Type::Int(64) } else { Type::Uint(64) };
-        match types::integer(n, ty) {
-            Some(value) => Some(constant(value, ty, span)),
-            None => {
-                self.report_at(span, code::BAD_LITERAL, format!("{n} does not fit I64"), "too small");
-                None
-            }
-        }
-    }
-
-    /// Types a text literal: reads it as the wanted type, such as an INTERVAL or an address.
-    fn text_literal(&mut self, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
-        let ty = types::without_length(want.unwrap_or(Type::Text(None)));
-        match types::read_text(text, ty) {
-            Ok(value) => {
-                if ty == Type::Cidr
-                    && let Some(network) = types::network_of(text)
-                {
-                    let message = format!("`{text}` is not a network: host bits are set");
-                    let diagnostic = Diagnostic::warning(code::HOST_BITS, message)
-                        .at(span, format!("read as '{network}'"))
-                        .with_help(format!("write '{network}', or the full length for a single address"))
-                        .with_fix(span, format!("'{network}'"));
-                    self.cx.report(diagnostic);
-                }
-                Some(constant(value, ty, span))
-            }
-            Err(expected) => {
-                let message = format!("`{text}` is not {}", article(ty));
-                let diagnostic =
-                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("expected {ty}"));
-                let is_network = ty == Type::IpAddr && types::read_text(text, Type::Cidr).is_ok();
-                let help = if is_network {
-                    format!(
-                        "test for a network with IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
-                    )
-                } else {
-                    expected
-                };
-                self.cx.report(diagnostic.with_help(help));
-                None
-            }
-        }
-    }
-
-    /// Types NULL, which needs a wanted type.
-    fn null(&mut self, want: Option<Type>, span: Span) -> Option<Expr> {
-        let Some(ty) = want else {
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
-                .at(span, "NULL of which type?")
-                .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`");
-            self.cx.report(diagnostic);
-            return None;
-        };
-        Some(leaf(ExprKind::Const(Value::Null), ty, true, span))
-    }
-
-    /// Checks `-a`. A negated literal becomes one constant.
-    fn negation(&mut self, operand: &ast::Expr, want: Option<Type>, span: Span) -> Option<Expr> {
-        if let Ast::Int(n) = operand.kind {
-            return self.integer(-i128::from(n), want, span);
-        }
-        let operand = self.expr(operand, want)?;
-        if let ExprKind::Const(Value::Float(x)) = operand.kind {
-            return Some(constant(Value::Float(-x), Type::F64, span));
-        }
-        if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
-            let message =
-                format!("`-` takes a signed number or an INTERVAL, but this is {}", article(operand.ty));
-            self.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
-            return None;
-        }
-        let (ty, fallible) = (operand.ty, operand.ty != Type::F64 || operand.fallible);
-        Some(Expr { fallible, ..wrap_operand(ExprKind::Neg, operand, ty, span) })
-    }
-
-    /// The lower-case name of a header or trailer key; reports an invalid one.
-    pub(super) fn header_name(&mut self, key: &ast::Expr) -> Option<String> {
-        let Ast::Str(text) = &key.kind else {
-            return self
-                .not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
-        };
-        header::name(self.cx, text, key.span)
-    }
-
-    /// Checks `header['name']` or `trailer['name']`, where the handler may read it.
-    fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
-        if self.view == View::StatusCondition {
-            return self.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
-        }
-        if self.is_packet() {
-            let message = format!("headers are not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "frames have no named headers")
-                .with_help("use a protocol's field: `tcp.dst_port`");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let name = self.header_name(key)?;
-        let is_close = self.view == View::Handler(HandlerKind::Close);
-        if is_trailer && !is_close {
-            let message = format!("trailers are not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "arrives at the end of the call")
-                .with_help("read it in ON CLOSE");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        if !is_trailer && !self.view.has_headers() {
-            let message = format!("headers are not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no message here")
-                .with_help("save the value in a CALL column in ON OPEN or ON REQUEST");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let kind = if is_trailer { ExprKind::Trailer(name) } else { ExprKind::Header(name) };
-        Some(leaf(kind, Type::Text(None), true, span))
-    }
-
-    // ---- operators ---------------------------------------------------------------------------------------------
-
-    /// Checks a binary operation: a logical operator, a comparison, a concatenation or arithmetic.
-    fn binary(
-        &mut self,
-        op: BinaryOp,
-        op_span: Span,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let compare = |op| Some((op, matches!(op, CompareOp::Eq | CompareOp::Ne)));
-        let comparison = match op {
-            BinaryOp::And | BinaryOp::Or => return self.logic(op, left, right, span),
-            BinaryOp::Eq => compare(CompareOp::Eq),
-            BinaryOp::Ne => compare(CompareOp::Ne),
-            BinaryOp::Lt => compare(CompareOp::Lt),
-            BinaryOp::Le => compare(CompareOp::Le),
-            BinaryOp::Gt => compare(CompareOp::Gt),
-            BinaryOp::Ge => compare(CompareOp::Ge),
-            _ => None,
-        };
-        if let Some((op, is_equality)) = comparison {
-            return self.comparison(op, is_equality, op_span, left, right, span);
-        }
-        let op = match op {
-            BinaryOp::Concat => return self.joined_text(left, right, want, span),
-            BinaryOp::BitAnd => return self.common_bits(op_span, left, right, want, span),
-            BinaryOp::Add => ArithOp::Add,
-            BinaryOp::Sub => ArithOp::Sub,
-            BinaryOp::Mul => ArithOp::Mul,
-            BinaryOp::Div => ArithOp::Div,
-            _ => ArithOp::Rem,
-        };
-        self.arith(op, op_span, left, right, want, span)
-    }
-
-    /// Checks AND or OR of two conditions.
-    fn logic(&mut self, op: BinaryOp, left: &ast::Expr, right: &ast::Expr, span: Span) -> Option<Expr> {
-        let (left, right) = (self.condition(left), self.condition(right));
-        let (left, right) = (Box::new(left?), Box::new(right?));
-        let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
-        let kind = match op {
-            BinaryOp::And => ExprKind::And(left, right),
-            _ => ExprKind::Or(left, right),
-        };
-        Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
-    }
-
-    /// Checks `a || b`.
-    fn joined_text(
-        &mut self,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let parts = self.unify(&[left, right], want)?;
-        self.concat(parts, span)
-    }
-
-    /// Checks `a & b` of integers of one type.
-    fn common_bits(
-        &mut self,
-        op_span: Span,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let want = want.filter(|ty| types::is_integer(*ty));
-        let (left, right) = self.pair(left, right, want)?;
-        let ty = left.ty;
-        if !types::is_integer(ty) {
-            let message = format!("`&` does not take {} and {}", article(ty), article(right.ty));
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-                .at(op_span, "takes two integers")
-                .with_label(left.span, ty.to_string())
-                .with_label(right.span, right.ty.to_string());
-            self.cx.report(match ty {
-                Type::Bool => diagnostic.with_help("join conditions with AND"),
-                Type::Text(_) => diagnostic.with_help("join texts with `||`"),
-                _ => diagnostic,
-            });
-            return None;
-        }
-        let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
-        let kind = ExprKind::Function { function: Function::BitAnd, args: vec![left, right] };
-        Some(Expr { kind, ty, nullable, fallible, span })
-    }
-
-    /// Checks a comparison of two values of a common type. Warns if it is never true.
-    fn comparison(
-        &mut self,
-        op: CompareOp,
-        is_equality: bool,
-        op_span: Span,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        span: Span,
-    ) -> Option<Expr> {
-        if matches!(left.kind, Ast::Null) || matches!(right.kind, Ast::Null) {
-            let not = if op == CompareOp::Ne { "NOT " } else { "" };
-            let diagnostic = Diagnostic::error(code::NEVER_TRUE, "a comparison with NULL is never true")
-                .at(span, "always unknown")
-                .with_help(format!("write `IS {not}NULL`"));
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let written = (left, right);
-        let (left, right) = self.pair(left, right, None)?;
-        self.warn_of_number(op, (written.0, &right));
-        self.warn_of_number(mirrored(op), (written.1, &left));
-        self.warn_of_difference(op, &left, &right);
-        self.warn_of_difference(mirrored(op), &right, &left);
-        if is_equality {
-            self.warn_of_port(&left, &right);
-            self.warn_of_port(&right, &left);
-        }
-        if !is_equality && !types::is_ordered(left.ty) {
-            let message = format!("values of type {} have no order", left.ty);
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-                .at(op_span, "cannot be compared like this")
-                .with_help("compare with = or <>, or use IN (...)");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
-        let kind = ExprKind::Compare { op, left: Box::new(left), right: Box::new(right) };
-        Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
-    }
-
-    /// Warns of an unsigned difference compared with 0: it is never negative, but fails instead.
-    fn warn_of_difference(&mut self, op: CompareOp, difference: &Expr, other: &Expr) {
-        let ExprKind::Arith { op: ArithOp::Sub, left, right } = &difference.kind else { return };
-        let is_below = match (op, constant_integer(other)) {
-            (CompareOp::Lt, Some(n)) => n <= 0,
-            (CompareOp::Le, Some(n)) => n < 0,
-            _ => false,
-        };
-        if !is_below || difference.ty.is_signed() || !types::is_integer(difference.ty) {
-            return;
-        }
-        let (a, b) = (self.cx.sources.slice(left.span), self.cx.sources.slice(right.span));
-        let help = format!("compare the two: `{a} < {b}`");
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "an unsigned difference is never below 0")
-            .at(difference.span, format!("type {}; a negative result is an error", difference.ty))
-            .with_help(help);
-        self.cx.report(diagnostic);
-    }
-
-    /// Reports a value whose type has no order.
-    fn check_ordered(&mut self, expr: &Expr) -> Option<()> {
-        if types::is_ordered(expr.ty) {
-            return Some(());
-        }
-        let message = format!("values of type {} have no order", expr.ty);
-        self.report_at(expr.span, code::TYPE_MISMATCH, message, "has no order");
-        None
-    }
-
-    /// Warns of a BETWEEN whose lower bound is greater than the upper one.
-    fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
-        match (constant_integer(low), constant_integer(high)) {
-            (Some(low), Some(high)) if low > high => {}
-            _ => return,
-        }
-        let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
-        let diagnostic =
-            Diagnostic::warning(code::NEVER_TRUE, format!("no value is BETWEEN {from} AND {to}"))
-                .at(low.span.to(high.span), "the lower bound must come first")
-                .with_help(format!("write `BETWEEN {to} AND {from}`"));
-        self.cx.report(diagnostic);
-    }
-
-    /// Builds a concatenation of texts or bytes, with nested ones flattened.
-    fn concat(&mut self, parts: Vec<Expr>, span: Span) -> Option<Expr> {
-        if let Some(wrong) = parts.iter().find(|part| !matches!(part.ty, Type::Text(_) | Type::Bytes(_))) {
-            let wrong = wrong.clone();
-            return self.mismatch(&wrong, Type::Text(None));
-        }
-        let ty = types::without_length(parts[0].ty);
-        let (nullable, _) = flags(&parts);
-        let mut flat = Vec::new();
-        for part in parts {
-            match part.kind {
-                ExprKind::Concat(inner) => flat.extend(inner),
-                _ => flat.push(part),
-            }
-        }
-        Some(Expr { kind: ExprKind::Concat(flat), ty, nullable, fallible: true, span })
-    }
-
-    /// Checks an arithmetic operation. A literal adapts to the type of the other operand.
-    fn arith(
-        &mut self,
-        op: ArithOp,
-        op_span: Span,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let (left, right) = match (is_adaptive(left), !is_adaptive(right) || is_decimal(right)) {
-            (true, true) => {
-                let right = self.expr(right, want.filter(|_| is_adaptive(right)));
-                let hint = right.as_ref().and_then(|right| literal_type(op, right.ty, left));
-                (self.expr(left, hint), right)
-            }
-            (is_literal, _) => {
-                let left = self.expr(left, want.filter(|_| is_literal));
-                let hint = left.as_ref().and_then(|left| literal_type(op, left.ty, right));
-                (left, self.expr(right, hint))
-            }
-        };
-        let (mut left, mut right) = (left?, right?);
-        if right.ty == Type::Interval && op == ArithOp::Mul && types::is_number(left.ty) {
-            std::mem::swap(&mut left, &mut right);
-        }
-        let Some((ty, left_ty, right_ty)) = arith_types(op, left.ty, right.ty) else {
-            return self.no_arith(op, op_span, &left, &right);
-        };
-        let (left, right) = (self.coerce(left, left_ty)?, self.coerce(right, right_ty)?);
-        let nullable = left.nullable || right.nullable;
-        let fallible = ty != Type::F64 || left.fallible || right.fallible;
-        let kind = ExprKind::Arith { op, left: Box::new(left), right: Box::new(right) };
-        Some(Expr { kind, ty, nullable, fallible, span })
-    }
-
-    /// Reports operands that an operator does not take, with a hint.
-    fn no_arith<T>(&mut self, op: ArithOp, op_span: Span, left: &Expr, right: &Expr) -> Option<T> {
-        let sign = match op {
-            ArithOp::Add => "+",
-            ArithOp::Sub => "-",
-            ArithOp::Mul => "*",
-            ArithOp::Div => "/",
-            ArithOp::Rem => "%",
-        };
-        let message = format!("`{sign}` does not take {} and {}", article(left.ty), article(right.ty));
-        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(op_span, "invalid operation")
-            .with_label(left.span, left.ty.to_string())
-            .with_label(right.span, right.ty.to_string());
-        let is_text = |ty: Type| matches!(ty, Type::Text(_));
-        let diagnostic = match (left.ty, right.ty) {
-            (a, b) if types::is_number(a) && types::is_number(b) => {
-                let (whole, text) = if a == Type::F64 { (b, right) } else { (a, left) };
-                let text = self.cx.sources.slice(text.span);
-                match (a, b) {
-                    (Type::F64, Type::F64) => diagnostic.with_help("`%` is for integers and intervals"),
-                    (Type::F64, _) | (_, Type::F64) => diagnostic
-                        .with_note(format!("{whole} and F64 cannot be mixed without a conversion"))
-                        .with_help(format!("write `float({text})`")),
-                    _ => diagnostic.with_help(format!("write `int({text})`")),
-                }
-            }
-            (a, b) if op == ArithOp::Add && (is_text(a) || is_text(b)) => {
-                diagnostic.with_help("join texts with `||`")
-            }
-            _ => diagnostic,
-        };
-        self.cx.report(diagnostic);
-        None
+    /// Checks a condition that may be left out.
+    fn condition_if(&mut self, ast: Option<&Expr>) -> Option<Option<Self::Value>> {
+        ast.map_or(Some(None), |ast| self.condition(ast).map(Some))
     }
 
     /// Checks two expressions as values of one type.
-    fn pair(&mut self, left: &ast::Expr, right: &ast::Expr, want: Option<Type>) -> Option<(Expr, Expr)> {
-        let pair = self.unify(&[left, right], want)?;
-        let [left, right] = <[Expr; 2]>::try_from(pair).ok()?;
-        Some((left, right))
+    fn pair(&mut self, asts: [&Expr; 2], want: Option<Self::Ty>) -> Option<[Self::Value; 2]> {
+        self.unify(&asts, want)?.try_into().ok()
     }
 
     /// Checks several expressions as values of one type: the expressions that are not literals determine it.
-    pub(super) fn unify(&mut self, asts: &[&ast::Expr], want: Option<Type>) -> Option<Vec<Expr>> {
-        let mut typed: Vec<Option<Expr>> = vec![None; asts.len()];
-        let mut ty: Option<Type> = None;
+    fn unify(&mut self, asts: &[&Expr], want: Option<Self::Ty>) -> Option<Vec<Self::Value>> {
+        let mut typed: Vec<Option<Self::Value>> = vec![None; asts.len()];
+        let mut ty: Option<Self::Ty> = None;
         let mut first = 0;
         let mut ok = true;
         let order = |pass: u8| {
-            let is_in = move |ast: &ast::Expr| match (&ast.kind, is_adaptive(ast)) {
+            let is_in = move |ast: &Expr| match (&ast.kind, Self::adapts(ast)) {
                 (Ast::Null, _) => pass == 3,
                 // `1` next to `2.5` is an F64, in any order.
                 (_, true) => pass == if is_decimal(ast) { 1 } else { 2 },
@@ -715,11 +205,12 @@ impl Scope<'_, '_> {
             asts.iter().enumerate().filter(move |(_, ast)| is_in(ast))
         };
         for (index, ast) in (0..4).flat_map(order) {
-            let Some(expr) = self.expr(ast, ty.or(want)) else {
+            let Some(value) = self.expr(ast, ty.or(want)) else {
                 ok = false;
                 continue;
             };
-            match ty.map_or(Some(expr.ty), |ty| types::common(ty, expr.ty)) {
+            let own = Self::ty(&value);
+            match ty.map_or(Some(own), |ty| Self::common(ty, own)) {
                 Some(common) => {
                     if ty.is_none() {
                         first = index;
@@ -727,383 +218,233 @@ impl Scope<'_, '_> {
                     ty = Some(common);
                 }
                 None => {
-                    let other = typed[first].clone();
-                    self.no_common(other.as_ref(), &expr);
+                    if let Some(other) = typed[first].clone() {
+                        self.no_common(&other, &value);
+                    }
                     ok = false;
                 }
             }
-            typed[index] = Some(expr);
+            typed[index] = Some(value);
         }
         if !ok {
             return None;
         }
         let ty = ty?;
-        typed.into_iter().map(|expr| self.coerce(expr?, ty)).collect()
+        typed.into_iter().map(|value| self.coerce(value?, ty)).collect()
     }
 
-    /// Reports two values without a common type, with a hint.
-    fn no_common(&mut self, first: Option<&Expr>, second: &Expr) {
-        let Some(first) = first else { return };
-        let message =
-            format!("{} and {} cannot be compared or combined", article(first.ty), article(second.ty));
-        let mut diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(second.span, second.ty.to_string())
-            .with_label(first.span, first.ty.to_string());
-        let (a, b) = (first.ty, second.ty);
-        let text = |expr: &Expr| self.cx.sources.slice(expr.span).to_owned();
-        if let (Type::IpAddr, Type::Cidr) | (Type::Cidr, Type::IpAddr) = (a, b) {
-            let (address, network) = if a == Type::IpAddr { (first, second) } else { (second, first) };
-            diagnostic = diagnostic.with_help(format!("write `{} IN {}`", text(address), text(network)));
-        } else if types::is_number(a) && types::is_number(b) {
-            diagnostic = match (a, b) {
-                (Type::F64, _) => diagnostic.with_help(format!("write `float({})`", text(second))),
-                (_, Type::F64) => diagnostic.with_help(format!("write `float({})`", text(first))),
-                _ => diagnostic.with_help(format!("write `CAST({} AS {a})`", text(second))),
-            };
-        } else if matches!(a, Type::Text(_)) && can_cast(b, a) {
-            diagnostic = diagnostic.with_help(format!("write `text({})`", text(second)));
-        } else if matches!(b, Type::Text(_)) && can_cast(a, b) {
-            diagnostic = diagnostic.with_help(format!("write `text({})`", text(first)));
+    /// Whether an expression consists of literals, and so takes the type of the other operand.
+    fn adapts(ast: &Expr) -> bool {
+        match &ast.kind {
+            Ast::Int(_) | Ast::Float(_) => true,
+            Ast::Str(_) | Ast::Null => Self::HAS_TEXT,
+            Ast::Unary { op: UnaryOp::Neg, operand } => Self::adapts(operand),
+            Ast::Binary { op, left, right, .. } => {
+                matches!(Operator::of(*op), Some(Operator::Arith(_)))
+                    && Self::adapts(left)
+                    && Self::adapts(right)
+            }
+            _ => false,
         }
-        self.cx.report(diagnostic);
+    }
+
+    /// The value, or its NOT.
+    fn negated_if(&mut self, negated: bool, value: Self::Value) -> Option<Self::Value> {
+        let span = Self::span(&value);
+        if negated { self.build(Node::Not(value), span) } else { Some(value) }
+    }
+
+    // ---- operators ---------------------------------------------------------------------------------------------
+
+    /// Checks `NOT a`.
+    fn logical_not(&mut self, operand: &Expr, span: Span) -> Option<Self::Value> {
+        let operand = self.condition(operand)?;
+        self.build(Node::Not(operand), span)
+    }
+
+    /// Checks `-a`. A negated literal becomes one constant.
+    fn negation(&mut self, operand: &Expr, want: Option<Self::Ty>, span: Span) -> Option<Self::Value> {
+        if let Ast::Int(n) = operand.kind {
+            return self.integer(-i128::from(n), want, span);
+        }
+        let operand = self.expr(operand, want)?;
+        self.build(Node::Negative(operand), span)
+    }
+
+    /// Checks AND or OR of two conditions.
+    fn logic(&mut self, is_and: bool, operands: Operands<'_>) -> Option<Self::Value> {
+        let [left, right] = operands.both.map(|operand| self.condition(operand));
+        let (left, right) = (left?, right?);
+        self.build(if is_and { Node::And(left, right) } else { Node::Or(left, right) }, operands.span)
+    }
+
+    /// Checks an arithmetic operation. A literal adapts to the type of the other operand.
+    fn arithmetic(
+        &mut self,
+        op: ArithOp,
+        Operands { both: [left, right], op_span, span }: Operands<'_>,
+        want: Option<Self::Ty>,
+    ) -> Option<Self::Value> {
+        let want = Self::operand_type(op, want);
+        let hint = |known: &Option<Self::Value>, literal| {
+            known.as_ref().and_then(|known| Self::literal_type(op, Self::ty(known), literal))
+        };
+        let (left, right) = match (Self::adapts(left), !Self::adapts(right) || is_decimal(right)) {
+            (true, true) => {
+                let right = self.expr(right, want.filter(|_| Self::adapts(right)));
+                (self.expr(left, hint(&right, left)), right)
+            }
+            (is_literal, _) => {
+                let left = self.expr(left, want.filter(|_| is_literal));
+                let hint = hint(&left, right);
+                (left, self.expr(right, hint))
+            }
+        };
+        self.build(Node::Arith(op, op_span, left?, right?), span)
+    }
+
+    /// Checks a comparison of two values of a common type. Warns if it is never true.
+    fn comparison(&mut self, op: CompareOp, operands: Operands<'_>) -> Option<Self::Value> {
+        if Self::HAS_TEXT && operands.both.iter().any(|side| matches!(side.kind, Ast::Null)) {
+            let not = if op == CompareOp::Ne { "NOT " } else { "" };
+            let diagnostic = Diagnostic::error(code::NEVER_TRUE, "a comparison with NULL is never true")
+                .at(operands.span, "always unknown")
+                .with_help(format!("write `IS {not}NULL`"));
+            self.report(diagnostic);
+            return None;
+        }
+        let [left, right] = self.pair(operands.both, None)?;
+        let [a, b] = operands.both;
+        self.warn_of_comparison(op, [(a, &left), (b, &right)]);
+        if !matches!(op, CompareOp::Eq | CompareOp::Ne) && !Self::is(Self::ty(&left), Class::Ordered) {
+            let message = format!("values of type {} have no order", Self::ty(&left));
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+                .at(operands.op_span, "cannot be compared like this")
+                .with_help("compare with = or <>, or use IN (...)");
+            self.report(diagnostic);
+            return None;
+        }
+        self.build(Node::Compare(op, left, right), operands.span)
+    }
+
+    /// Reports a value whose type has no order.
+    fn check_ordered(&mut self, value: &Self::Value) -> Option<()> {
+        let ty = Self::ty(value);
+        if Self::is(ty, Class::Ordered) {
+            return Some(());
+        }
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, format!("values of type {ty} have no order"));
+        self.report(diagnostic.at(Self::span(value), "has no order"));
+        None
+    }
+
+    /// Checks `a IN (b, c)`.
+    fn in_list(&mut self, operand: &Expr, list: &[Expr], negated: bool, span: Span) -> Option<Self::Value> {
+        if let Some(found) = self.in_networks(operand, list, span) {
+            return self.negated_if(negated, found?);
+        }
+        let asts: Vec<&Expr> = std::iter::once(operand).chain(list).collect();
+        let mut all = self.unify(&asts, None)?;
+        let op = if negated { CompareOp::Ne } else { CompareOp::Eq };
+        for (ast, item) in asts.iter().zip(&all).skip(1) {
+            self.warn_of_comparison(op, [(operand, &all[0]), (ast, item)]);
+        }
+        let operand = all.remove(0);
+        let found = self.build(Node::In(operand, all), span)?;
+        self.negated_if(negated, found)
+    }
+
+    /// Checks `a BETWEEN b AND c`.
+    fn between(&mut self, asts: [&Expr; 3], negated: bool, span: Span) -> Option<Self::Value> {
+        let [operand, low, high] = <[_; 3]>::try_from(self.unify(&asts, None)?).ok()?;
+        self.check_ordered(&operand)?;
+        if !negated {
+            self.warn_of_comparison(CompareOp::Ge, [(asts[0], &operand), (asts[1], &low)]);
+            self.warn_of_comparison(CompareOp::Le, [(asts[0], &operand), (asts[2], &high)]);
+            self.warn_of_bounds(&low, &high);
+        }
+        let found = self.build(Node::Between(operand, low, high), span)?;
+        self.negated_if(negated, found)
     }
 
     /// Checks a CASE, with or without an operand. All results have a common type.
     fn case(
         &mut self,
-        operand: Option<&ast::Expr>,
-        arms: &[ast::CaseArm],
-        otherwise: Option<&ast::Expr>,
-        want: Option<Type>,
+        (operand, arms, otherwise): (Option<&Expr>, &[CaseArm], Option<&Expr>),
+        want: Option<Self::Ty>,
         span: Span,
-    ) -> Option<Expr> {
+    ) -> Option<Self::Value> {
         let (operand, whens) = match operand {
             Some(operand) => {
-                let all: Vec<&ast::Expr> =
+                let asts: Vec<&Expr> =
                     std::iter::once(operand).chain(arms.iter().map(|arm| &arm.when)).collect();
-                let mut all = self.unify(&all, None);
-                (all.as_mut().map(|all| Box::new(all.remove(0))), all)
+                let mut all = self.unify(&asts, None);
+                for (all, at) in all.iter().flat_map(|all| (1..all.len()).map(move |at| (all, at))) {
+                    self.warn_of_comparison(CompareOp::Eq, [(operand, &all[0]), (asts[at], &all[at])]);
+                }
+                (all.as_mut().map(|all| all.remove(0)), all)
             }
-            None => {
-                let whens: Vec<Option<Expr>> = arms.iter().map(|arm| self.condition(&arm.when)).collect();
-                (None, whens.into_iter().collect())
-            }
+            None => (None, all(arms.iter().map(|arm| self.condition(&arm.when)))),
         };
-        let results: Vec<&ast::Expr> = arms.iter().map(|arm| &arm.then).chain(otherwise).collect();
+        let results: Vec<&Expr> = arms.iter().map(|arm| &arm.then).chain(otherwise).collect();
         let results = self.unify(&results, want);
-        let (whens, mut results) = (whens?, results?);
-        let ty = results[0].ty;
-        let otherwise = match otherwise {
-            Some(_) => results.pop()?,
-            None => leaf(ExprKind::Const(Value::Null), ty, true, span),
-        };
-        let nullable = results.iter().chain([&otherwise]).any(|expr| expr.nullable);
-        let parts = whens.iter().chain(&results).chain([&otherwise]).chain(operand.as_deref());
-        let fallible = parts.into_iter().any(|expr| expr.fallible);
+        let (whens, mut results): (Vec<_>, _) = (whens?, results?);
+        let otherwise = otherwise.and_then(|_| results.pop());
         let arms = whens.into_iter().zip(results).collect();
-        let kind = ExprKind::Case { operand, arms, otherwise: Box::new(otherwise) };
-        Some(Expr { kind, ty, nullable, fallible, span })
-    }
-
-    /// Checks an explicit conversion.
-    pub(super) fn cast(&mut self, operand: Expr, to: Type, span: Span) -> Option<Expr> {
-        if matches!(operand.kind, ExprKind::Const(Value::Null)) {
-            return Some(leaf(ExprKind::Const(Value::Null), to, true, span));
-        }
-        if operand.ty == to {
-            return Some(Expr { span, ..operand });
-        }
-        if types::widens(operand.ty, to) && to == types::without_length(to) {
-            return Some(Expr { span, ..wrap_operand(ExprKind::Widen, operand, to, span) });
-        }
-        if !can_cast(operand.ty, to) {
-            let message = format!("{} cannot be converted to {to}", article(operand.ty));
-            let mut diagnostic =
-                Diagnostic::error(code::TYPE_MISMATCH, message).at(operand.span, operand.ty.to_string());
-            if operand.ty == Type::Interval {
-                diagnostic =
-                    diagnostic.with_help("convert it to a number first: `seconds(...)`, `millis(...)`");
-            } else if to == Type::Interval {
-                diagnostic = diagnostic.with_help("write `interval(seconds)`");
-            }
-            self.cx.report(diagnostic);
-            return None;
-        }
-        Some(Expr { fallible: true, ..wrap_operand(ExprKind::Cast, operand, to, span) })
-    }
-
-    // ---- functions ---------------------------------------------------------------------------------------------
-
-    /// Checks a function call: `count(table)`, `present`, `session_key`, a native function, or a function of the
-    /// language.
-    fn call(
-        &mut self,
-        name: &Ident,
-        args: &[ast::Expr],
-        star: Option<Span>,
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let lower = name.name.to_ascii_lowercase();
-        if lower == "count"
-            && let [ast::Expr { kind: Ast::Path(path), .. }] = args
-            && let Some(table) = path.as_ident()
-        {
-            let table = self.table_ref(table)?;
-            return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
-        }
-        if let Some(found) = self.present(&lower, args, span).or_else(|| self.session_key(&lower, args, span))
-        {
-            return found;
-        }
-        if star.is_none()
-            && let Some(called) = self.native_call(name, args, span)
-        {
-            return called;
-        }
-        let Some(signature) = functions::find(&lower) else {
-            return self.unknown_function(name, &lower);
-        };
-        if self.is_drawn(signature) {
-            return self.not_constant(span, "it changes from call to call");
-        }
-        if self.bound.is_some() && matches!(signature.function, Some(Function::Now | Function::Rand(_))) {
-            return self.draws(&lower, span);
-        }
-        if star.is_some() {
-            return self.bad_arguments(signature, span, "`*` is for count(*) over a SCAN");
-        }
-        self.apply(signature, args, want, span)
-    }
-
-    /// Whether a function is rejected here because it returns a new value on each call.
-    fn is_drawn(&self, signature: &Signature) -> bool {
-        match signature.function {
-            Some(Function::Now) => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
-            Some(Function::Rand(_)) => matches!(self.view, View::Constant | View::Row | View::Route),
-            _ => false,
-        }
-    }
-
-    /// Checks the arguments of a call against the signature.
-    fn apply(
-        &mut self,
-        signature: &Signature,
-        args: &[ast::Expr],
-        want: Option<Type>,
-        span: Span,
-    ) -> Option<Expr> {
-        let count = |n: usize| args.len() == n;
-        let refs: Vec<&ast::Expr> = args.iter().collect();
-        let (args, ty) = match signature.shape {
-            Shape::Fixed(params, result) if count(params.len()) => {
-                let typed: Vec<Option<Expr>> =
-                    args.iter().zip(params).map(|(arg, param)| self.typed(arg, *param)).collect();
-                (typed.into_iter().collect::<Option<Vec<Expr>>>()?, result)
-            }
-            Shape::Convert(to) if count(1) => {
-                let operand = self.expr(&args[0], None)?;
-                return self.cast(operand, to, span);
-            }
-            Shape::Abs if count(1) => {
-                let operand = self.expr(&args[0], want)?;
-                if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
-                    return self.bad_arguments(
-                        signature,
-                        operand.span,
-                        &format!("this is {}", article(operand.ty)),
-                    );
-                }
-                let ty = operand.ty;
-                (vec![operand], ty)
-            }
-            Shape::SameOrdered(least) if args.len() >= least => {
-                let typed = self.unify(&refs, want)?;
-                self.check_ordered(&typed[0])?;
-                let ty = typed[0].ty;
-                (typed, ty)
-            }
-            Shape::Coalesce(least) if args.len() >= least => {
-                let typed = self.unify(&refs, want)?;
-                let ty = typed[0].ty;
-                let nullable = typed.iter().all(|arg| arg.nullable);
-                let coalesce = function(Function::Coalesce, typed, ty, false, span);
-                return Some(Expr { nullable, ..coalesce });
-            }
-            Shape::NullIf if count(2) => {
-                let typed = self.unify(&refs, want)?;
-                let ty = typed[0].ty;
-                let null_if = function(Function::NullIf, typed, ty, false, span);
-                return Some(Expr { nullable: true, ..null_if });
-            }
-            Shape::Length if count(1) => {
-                let operand = self.expr(&args[0], None)?;
-                if !matches!(operand.ty, Type::Text(_) | Type::Bytes(_)) {
-                    return self.bad_arguments(
-                        signature,
-                        operand.span,
-                        &format!("this is {}", article(operand.ty)),
-                    );
-                }
-                (vec![operand], Type::Int(64))
-            }
-            Shape::Hash if !args.is_empty() => {
-                let typed: Vec<Option<Expr>> = args.iter().map(|arg| self.expr(arg, None)).collect();
-                (typed.into_iter().collect::<Option<Vec<Expr>>>()?, Type::Uint(64))
-            }
-            Shape::HashSlot if count(2) => {
-                let (value, n) = (self.expr(&args[0], None), self.typed(&args[1], Type::Int(64)));
-                (vec![value?, n?], Type::Int(64))
-            }
-            Shape::Counted if count(2) => {
-                let column = self.typed(&args[0], Type::Bytes(None));
-                let bin = self.typed(&args[1], Type::Uint(64));
-                let (column, bin) = (column?, bin?);
-                let is_own = |(row, at)| column.kind == ExprKind::RowColumn { row, column: at };
-                if !self.counting.is_some_and(is_own) {
-                    return self.bad_arguments(signature, span, HOW_TO_COUNT);
-                }
-                (vec![bin], Type::Bytes(None))
-            }
-            Shape::Concat if !args.is_empty() => {
-                let typed = self.unify(&refs, want)?;
-                return self.concat(typed, span);
-            }
-            _ => {
-                let n = args.len();
-                let plural = if n == 1 { "" } else { "s" };
-                return self.bad_arguments(signature, span, &format!("{n} argument{plural} given"));
-            }
-        };
-        let chosen = match signature.function? {
-            Function::Rand(_) => {
-                *self.n_rand += 1;
-                Function::Rand(*self.n_rand - 1)
-            }
-            other => other,
-        };
-        Some(function(chosen, args, ty, signature.fallible, span))
-    }
-
-    /// Reports wrong arguments, and shows the signature.
-    fn bad_arguments<T>(&mut self, signature: &Signature, span: Span, label: &str) -> Option<T> {
-        let message = format!("`{}` does not take these arguments", signature.name);
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-            .at(span, label)
-            .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Reports an unknown function, with the nearest name.
-    fn unknown_function<T>(&mut self, name: &Ident, lower: &str) -> Option<T> {
-        if self.cx.broken_functions.contains(&name.name) {
-            return None;
-        }
-        let message = format!("there is no function `{}`", name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
-        let declared: Vec<String> = self.cx.functions.iter().map(|function| function.name.clone()).collect();
-        let names = functions::FUNCTIONS.iter().map(|signature| signature.name);
-        let names =
-            names.chain(NATIVES.iter().map(|info| info.name)).chain(declared.iter().map(String::as_str));
-        let diagnostic = if functions::AGGREGATES.contains(&lower) {
-            let help = match self.view {
-                View::Row => format!(
-                    "`{lower}` is an aggregate and must be a whole item of a SELECT: `SELECT {lower}(c) FROM t`"
-                ),
-                _ => {
-                    format!("`{lower}` is an aggregate over rows: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`")
-                }
-            };
-            let diagnostic = diagnostic.with_help(help);
-            match lower {
-                "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),
-                "max" => diagnostic.with_help("the greater of two values is `greatest(a, b)`"),
-                _ => diagnostic,
-            }
-        } else if lower == "estimate" {
-            diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
-        } else {
-            match nearest(lower, names) {
-                Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
-                None => diagnostic,
-            }
-        };
-        self.cx.report(diagnostic);
-        None
-    }
-
-    // ---- faults ------------------------------------------------------------------------------------------------
-
-    /// Reports an expression that must be a constant.
-    pub(super) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
-            .at(span, "not a constant")
-            .with_help(help);
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Reports an error with one label.
-    pub(super) fn report_at(
-        &mut self,
-        span: Span,
-        code: crate::diagnostic::Code,
-        message: String,
-        label: &str,
-    ) {
-        self.cx.report(Diagnostic::error(code, message).at(span, label));
+        self.build(Node::Case { operand, arms, otherwise }, span)
     }
 }
 
-// ---- pieces ----------------------------------------------------------------------------------------------------
-
-/// A constant.
-pub(super) fn constant(value: Value, ty: Type, span: Span) -> Expr {
-    leaf(ExprKind::Const(value), ty, false, span)
+/// The operators that every place has.
+enum Operator {
+    Logic { is_and: bool },
+    Compare(CompareOp),
+    Arith(ArithOp),
 }
 
-/// A unary operation, with its operand's nullability and fallibility.
-pub(super) fn wrap_operand(
-    make: impl FnOnce(Box<Expr>) -> ExprKind,
-    operand: Expr,
-    ty: Type,
-    span: Span,
-) -> Expr {
-    let (nullable, fallible) = (operand.nullable, operand.fallible);
-    Expr { kind: make(Box::new(operand)), ty, nullable, fallible, span }
-}
-
-/// `a AND b`.
-pub(super) fn and(left: Expr, right: Expr) -> Expr {
-    let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
-    let span = left.span;
-    let kind = ExprKind::And(Box::new(left), Box::new(right));
-    Expr { kind, ty: Type::Bool, nullable, fallible, span }
-}
-
-pub(super) fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: bool, span: Span) -> Expr {
-    let (nullable, part_fails) = flags(&args);
-    Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
-}
-
-/// Computes a constant integer expression.
-pub(super) fn constant_integer(expr: &Expr) -> Option<i128> {
-    match expr.kind {
-        ExprKind::Const(Value::Int(n)) if types::is_integer(expr.ty) => {
-            Some(if expr.ty.is_signed() { i128::from(n) } else { i128::from(n as u64) })
-        }
-        _ => None,
+impl Operator {
+    fn of(op: BinaryOp) -> Option<Self> {
+        Some(match op {
+            BinaryOp::And => Self::Logic { is_and: true },
+            BinaryOp::Or => Self::Logic { is_and: false },
+            BinaryOp::Eq => Self::Compare(CompareOp::Eq),
+            BinaryOp::Ne => Self::Compare(CompareOp::Ne),
+            BinaryOp::Lt => Self::Compare(CompareOp::Lt),
+            BinaryOp::Le => Self::Compare(CompareOp::Le),
+            BinaryOp::Gt => Self::Compare(CompareOp::Gt),
+            BinaryOp::Ge => Self::Compare(CompareOp::Ge),
+            BinaryOp::Add => Self::Arith(ArithOp::Add),
+            BinaryOp::Sub => Self::Arith(ArithOp::Sub),
+            BinaryOp::Mul => Self::Arith(ArithOp::Mul),
+            BinaryOp::Div => Self::Arith(ArithOp::Div),
+            BinaryOp::Rem => Self::Arith(ArithOp::Rem),
+            BinaryOp::Concat | BinaryOp::BitAnd => return None,
+        })
     }
 }
 
-fn negate_if(negated: bool, expr: Expr) -> Expr {
-    let span = expr.span;
-    if negated { wrap_operand(ExprKind::Not, expr, Type::Bool, span) } else { expr }
+/// Whether one of the literals has a decimal point.
+fn is_decimal(ast: &Expr) -> bool {
+    match &ast.kind {
+        Ast::Float(_) => true,
+        Ast::Unary { operand, .. } => is_decimal(operand),
+        Ast::Binary { left, right, .. } => is_decimal(left) || is_decimal(right),
+        _ => false,
+    }
+}
+
+/// Formats a type with its article, for messages.
+pub(super) fn article(ty: impl Display) -> String {
+    let text = ty.to_string();
+    match text.split(['(', ' ']).next() {
+        Some("TEXT" | "BYTES" | "a") => text,
+        _ if text.starts_with(['I', 'E', 'F']) => format!("an {text}"),
+        _ => format!("a {text}"),
+    }
 }
 
 /// Returns the same comparison for swapped operands.
-fn mirrored(op: CompareOp) -> CompareOp {
+pub(super) fn mirrored(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Lt => CompareOp::Gt,
         CompareOp::Le => CompareOp::Ge,
@@ -1113,108 +454,27 @@ fn mirrored(op: CompareOp) -> CompareOp {
     }
 }
 
-/// The OR of conditions as a balanced tree: lists are long, but the height of trees is limited.
-fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
-    while conditions.len() > 1 {
-        let pairs = conditions.chunks(2).map(|pair| match pair {
-            [left, right] => {
-                let (nullable, fallible) = flags(pair);
-                let kind = ExprKind::Or(Box::new(left.clone()), Box::new(right.clone()));
-                Expr { kind, nullable, fallible, ..*left }
-            }
+/// Whether a comparison of a number in a range with another can be true.
+pub(super) fn can_compare(op: CompareOp, other: i128, (least, most): (u64, u64)) -> bool {
+    let (least, most) = (i128::from(least), i128::from(most));
+    match op {
+        CompareOp::Eq => (least..=most).contains(&other),
+        CompareOp::Ne => least < most || other != most,
+        CompareOp::Lt => other > least,
+        CompareOp::Le => other >= least,
+        CompareOp::Gt => other < most,
+        CompareOp::Ge => other <= most,
+    }
+}
+
+/// Joins values as a balanced tree: lists are long, but the height of trees is limited.
+pub(super) fn in_pairs<V: Clone>(mut all: Vec<V>, join: impl Fn(V, V) -> V) -> Option<V> {
+    while all.len() > 1 {
+        let pairs = all.chunks(2).map(|pair| match pair {
+            [left, right] => join(left.clone(), right.clone()),
             _ => pair[0].clone(),
         });
-        conditions = pairs.collect();
+        all = pairs.collect();
     }
-    conditions.pop()
-}
-
-/// Whether one of several expressions is nullable, and whether one is fallible.
-fn flags(exprs: &[Expr]) -> (bool, bool) {
-    (exprs.iter().any(|expr| expr.nullable), exprs.iter().any(|expr| expr.fallible))
-}
-
-/// Whether an expression consists of literals, and so takes the type of the other operand.
-fn is_adaptive(ast: &ast::Expr) -> bool {
-    match &ast.kind {
-        Ast::Int(_) | Ast::Float(_) | Ast::Str(_) | Ast::Null => true,
-        Ast::Unary { op: UnaryOp::Neg, operand } => is_adaptive(operand),
-        Ast::Binary { op, left, right, .. } => {
-            let is_arith =
-                matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem);
-            is_arith && is_adaptive(left) && is_adaptive(right)
-        }
-        _ => false,
-    }
-}
-
-/// Whether one of the literals has a decimal point.
-fn is_decimal(ast: &ast::Expr) -> bool {
-    match &ast.kind {
-        Ast::Float(_) => true,
-        Ast::Unary { operand, .. } => is_decimal(operand),
-        Ast::Binary { left, right, .. } => is_decimal(left) || is_decimal(right),
-        _ => false,
-    }
-}
-
-/// The type of a literal next to an operand of type `known`.
-fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
-    match known {
-        Type::Interval if matches!(op, ArithOp::Mul | ArithOp::Div) => {
-            matches!(literal.kind, Ast::Str(_)).then_some(Type::Interval)
-        }
-        Type::Interval | Type::Timestamp => Some(Type::Interval),
-        Type::Text(_) => None,
-        number => Some(number),
-    }
-}
-
-/// Returns the result type and both operand types of an arithmetic operation.
-fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type)> {
-    use ArithOp as A;
-    use Type as T;
-    let factor = |ty: Type| match ty {
-        T::F64 => Some(T::F64),
-        ty if types::widens(ty, T::Int(64)) => Some(T::Int(64)),
-        _ => None,
-    };
-    match (op, left, right) {
-        (A::Sub, T::Timestamp, T::Timestamp) => Some((T::Interval, left, right)),
-        (A::Add | A::Sub, T::Timestamp, T::Interval) => Some((T::Timestamp, left, right)),
-        (A::Add | A::Sub | A::Rem, T::Interval, T::Interval) => Some((T::Interval, left, right)),
-        (A::Div, T::Interval, T::Interval) => Some((T::F64, left, right)),
-        (A::Mul | A::Div, T::Interval, right) => Some((T::Interval, T::Interval, factor(right)?)),
-        (A::Rem, T::F64, T::F64) => None,
-        _ if types::is_number(left) && types::is_number(right) => {
-            types::common(left, right).map(|ty| (ty, ty, ty))
-        }
-        _ => None,
-    }
-}
-
-/// Whether CAST can convert one type to the other.
-fn can_cast(from: Type, to: Type) -> bool {
-    let is_text = |ty: Type| matches!(ty, Type::Text(_));
-    match (from, to) {
-        _ if types::is_same(from, to) => true,
-        (from, to) if types::is_number(from) && types::is_number(to) => true,
-        (Type::Bool | Type::Status, to) if types::is_integer(to) => true,
-        (from, Type::Status) => types::is_integer(from),
-        (from, to) if is_text(from) && types::is_number(to) => true,
-        (from, Type::Endpoint | Type::Bytes(_)) => is_text(from),
-        (Type::Bool | Type::Status | Type::Endpoint, to) => is_text(to),
-        (from, to) => types::is_number(from) && is_text(to),
-    }
-}
-
-/// Formats a type with its article, for messages.
-pub(super) fn article(ty: Type) -> String {
-    let text = ty.to_string();
-    let article = match ty {
-        Type::Text(_) | Type::Bytes(_) => return text,
-        Type::Int(_) | Type::F64 | Type::Interval | Type::IpAddr | Type::Endpoint => "an",
-        _ => "a",
-    };
-    format!("{article} {text}")
+    all.pop()
 }

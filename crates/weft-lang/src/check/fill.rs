@@ -6,8 +6,8 @@ use weft_core::{Type, Value, round_robin};
 
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
-use super::table::{breaks, broken, written_order};
-use super::{Cx, empty_element};
+use super::table::{breaks, broken, column_of, written_order};
+use super::{Cx, all, empty_element};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Network, Table, TableRef};
@@ -281,11 +281,8 @@ pub(super) fn target(
         }
         _ => {
             let message = format!("`{}` does not name a table", path.to_dotted());
-            let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-                .at(path.span, "table of which stage?")
-                .with_help("write `chain.stage.table`, or the name of a shared table");
-            cx.report(diagnostic);
-            None
+            let help = "write `chain.stage.table`, or the name of a shared table";
+            cx.refuse(code::UNKNOWN_OBJECT, message, path.span, "table of which stage?", help)
         }
     }
 }
@@ -295,26 +292,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Opti
     if item.columns.is_empty() {
         return Some(written_order(table));
     }
-    let found: Vec<Option<usize>> = item
-        .columns
-        .iter()
-        .map(|name| {
-            let at = table.columns.iter().position(|column| column.name == name.name);
-            if at.is_none() {
-                let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-                let message = format!("table `{}` has no column `{}`", table.name, name.name);
-                let diagnostic =
-                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
-                cx.report(with_nearest(
-                    diagnostic.with_note(format!("it has: {}", names.join(", "))),
-                    name,
-                    names,
-                ));
-            }
-            at
-        })
-        .collect();
-    found.into_iter().collect()
+    all(item.columns.iter().map(|name| column_of(cx, table, name)))
 }
 
 /// The values of all rows, each with its span; None after an error.
@@ -324,9 +302,7 @@ pub(super) fn rows_of(
     columns: &[usize],
     item: &InsertRows,
 ) -> Option<Vec<(Vec<Value>, Span)>> {
-    let rows: Vec<_> =
-        item.rows.iter().map(|row| Some((values(cx, table, columns, item, row)?, row.span))).collect();
-    rows.into_iter().collect()
+    all(item.rows.iter().map(|row| Some((values(cx, table, columns, item, row)?, row.span))))
 }
 
 /// Computes the values of a row. Without column names, trailing columns may be left out.
@@ -341,10 +317,9 @@ fn values(
     let least = if item.columns.is_empty() { 0 } else { columns.len() };
     if !(least..=columns.len()).contains(&row.values.len()) {
         let message = values_for_columns(row.values.len(), columns.len());
-        let diagnostic =
-            Diagnostic::error(code::BAD_ARGUMENTS, message).at(row.span, "one value for each column");
-        cx.report(diagnostic);
-        return None;
+        return Diagnostic::error(code::BAD_ARGUMENTS, message)
+            .at(row.span, "one value for each column")
+            .refuse(cx);
     }
     let mut values: Vec<Option<Value>> = vec![None; table.columns.len()];
     let mut ok = true;

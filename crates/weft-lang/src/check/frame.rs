@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 use weft_core::{Type, Value};
 
-use super::expr::{constant_integer, function};
+use super::binding;
+use super::expr::{can_compare, constant_integer, function};
 use super::named_ports::NoPort;
 use super::null_narrowing::NonNull;
 use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
@@ -392,19 +393,6 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a comparison of a number from 0 to `most` with another can be true.
-pub(super) fn can_compare(op: CompareOp, other: i128, most: u64) -> bool {
-    let most = i128::from(most);
-    match op {
-        CompareOp::Eq => (0..=most).contains(&other),
-        CompareOp::Ne => most > 0 || other != 0,
-        CompareOp::Lt => other > 0,
-        CompareOp::Le => other >= 0,
-        CompareOp::Gt => other < most,
-        CompareOp::Ge => other <= most,
-    }
-}
-
 impl Scope<'_, '_> {
     /// Whether this is about frames.
     pub(super) fn is_packet(&self) -> bool {
@@ -443,270 +431,278 @@ impl Scope<'_, '_> {
     pub(super) fn is_frame_here(&self) -> bool {
         self.is_packet() && self.view == View::Handler(HandlerKind::Request)
     }
+}
 
-    /// The value of a path that begins with a layer; None for other paths. The inner None is a reported error.
-    pub(super) fn frame_path(&mut self, path: &Path) -> Option<Option<Expr>> {
-        if !self.is_packet() {
-            return None;
-        }
-        let found = match self.user_metadata(path) {
-            Some(meta) => meta?,
-            None => match self.cx.frame_column(&self.element.layer, path)? {
-                Some(found) => found.into(),
-                None => return Some(None),
-            },
-        };
-        Some(self.frame_value(found, &path.to_dotted(), path.span))
+/// The value of a path that begins with a layer; None for other paths. The inner None is a reported error.
+pub(super) fn frame_path(scope: &mut Scope<'_, '_>, path: &Path) -> Option<Option<Expr>> {
+    if !scope.is_packet() {
+        return None;
     }
+    let found = match user_metadata(scope, path) {
+        Some(meta) => meta?,
+        None => match scope.cx.frame_column(&scope.element.layer, path)? {
+            Some(found) => found.into(),
+            None => return Some(None),
+        },
+    };
+    Some(frame_value(scope, found, &path.to_dotted(), path.span))
+}
 
-    /// The user metadata with this name; None for other paths. The inner None is a reported error.
-    fn user_metadata(&mut self, path: &Path) -> Option<Option<ResolvedField>> {
-        let [first, name] = path.segments.as_slice() else { return None };
-        if first.name != META || self.cx.formats.layer(META, 0).is_some() {
-            return None;
+/// The user metadata with this name; None for other paths. The inner None is a reported error.
+fn user_metadata(scope: &mut Scope<'_, '_>, path: &Path) -> Option<Option<ResolvedField>> {
+    let [first, name] = path.segments.as_slice() else { return None };
+    if first.name != META || scope.cx.formats.layer(META, 0).is_some() {
+        return None;
+    }
+    let Some((_, meta)) = USER_METADATA.iter().find(|(known, _)| *known == name.name) else {
+        let names: Vec<String> = USER_METADATA.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let message = format!("unknown name `{}`", path.to_dotted());
+        let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+            .at(name.span, "not user metadata of a frame")
+            .with_note(format!("there is: {}", quoted_list(&names)));
+        scope.cx.report(with_nearest(diagnostic, name, USER_METADATA.iter().map(|(name, _)| *name)));
+        return Some(None);
+    };
+    Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
+}
+
+/// Checks `present(layer)` for a known layer; None for other calls.
+pub(super) fn present(
+    scope: &mut Scope<'_, '_>,
+    name: &str,
+    args: &[ast::Expr],
+    span: Span,
+) -> Option<Option<Expr>> {
+    if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
+        && let Some(found) = binding::bound_present(scope, path, span)
+    {
+        return Some(found);
+    }
+    if name != "present" || !scope.is_packet() {
+        return None;
+    }
+    let [ast::Expr { kind: ast::ExprKind::Path(path), .. }] = args else {
+        let message = "`present` takes a layer or a field";
+        let help = "write `present(tcp)`, or `present(inner.ip)`";
+        scope.cx.fault(code::BAD_ARGUMENTS, message, span, "argument missing", help);
+        return Some(None);
+    };
+    match scope.cx.layer_of(&path.segments).map(|(of, _, rest)| (of, rest.len())) {
+        Some((layer, 0)) => {
+            let found = FrameColumn { field: FieldRef::presence(layer), ty: Type::Bool, nullable: false };
+            Some(frame_value(scope, found.into(), &path.to_dotted(), span))
         }
-        let Some((_, meta)) = USER_METADATA.iter().find(|(known, _)| *known == name.name) else {
-            let names: Vec<String> = USER_METADATA.iter().map(|(name, _)| (*name).to_owned()).collect();
-            let message = format!("unknown name `{}`", path.to_dotted());
-            let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                .at(name.span, "not user metadata of a frame")
-                .with_note(format!("there is: {}", quoted_list(&names)));
-            self.cx.report(with_nearest(diagnostic, name, USER_METADATA.iter().map(|(name, _)| *name)));
+        Some(_) => {
+            let operand = scope.resolve(path)?;
+            let kind =
+                ExprKind::Not(Box::new(leaf(ExprKind::IsNull(Box::new(operand)), Type::Bool, false, span)));
+            Some(Some(leaf(kind, Type::Bool, false, span)))
+        }
+        None => {
+            unknown_layer(scope.cx, path);
+            Some(None)
+        }
+    }
+}
+
+/// Checks `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
+pub(super) fn session_key(
+    scope: &mut Scope<'_, '_>,
+    name: &str,
+    args: &[ast::Expr],
+    span: Span,
+) -> Option<Option<Expr>> {
+    if name != "session_key" || !scope.is_packet() {
+        return None;
+    }
+    let layer = match args {
+        [ast::Expr { kind: ast::ExprKind::Path(path), .. }] => {
+            Some((path, scope.cx.layer_of(&path.segments)))
+        }
+        _ => None,
+    };
+    let (path, layer) = match layer {
+        Some((path, Some((layer, _, [])))) => (path, layer),
+        Some((path, None)) => {
+            unknown_layer(scope.cx, path);
             return Some(None);
-        };
-        Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
-    }
-
-    /// Checks `present(layer)` for a known layer; None for other calls.
-    pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
-        if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
-            && let Some(found) = self.bound_present(path, span)
-        {
-            return Some(found);
         }
-        if name != "present" || !self.is_packet() {
-            return None;
-        }
-        let [ast::Expr { kind: ast::ExprKind::Path(path), .. }] = args else {
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`present` takes a layer or a field")
-                .at(span, "argument missing")
-                .with_help("write `present(tcp)`, or `present(inner.ip)`");
-            self.cx.report(diagnostic);
+        _ => {
+            let message = "`session_key` takes a layer";
+            let help = "write `session_key(rtp)`, or `session_key(inner.ip)`";
+            scope.cx.fault(code::BAD_ARGUMENTS, message, span, "argument missing", help);
             return Some(None);
-        };
-        match self.cx.layer_of(&path.segments).map(|(of, _, rest)| (of, rest.len())) {
-            Some((layer, 0)) => {
-                let found = FrameColumn { field: FieldRef::presence(layer), ty: Type::Bool, nullable: false };
-                Some(self.frame_value(found.into(), &path.to_dotted(), span))
-            }
-            Some(_) => {
-                let operand = self.path(path)?;
-                let kind = ExprKind::Not(Box::new(leaf(
-                    ExprKind::IsNull(Box::new(operand)),
-                    Type::Bool,
-                    false,
-                    span,
-                )));
-                Some(Some(leaf(kind, Type::Bool, false, span)))
-            }
-            None => {
-                self.unknown_layer(path);
-                Some(None)
-            }
         }
-    }
+    };
+    let Some(fields) = scope.cx.formats.session_key(&layer) else {
+        let message = format!("`{}` has no session key", path.to_dotted());
+        let help = "add `SESSION KEY (field, ...)` to the protocol, or write `hash(field, ...)`";
+        scope.cx.fault(code::BAD_ARGUMENTS, message, path.span, "its definition has no SESSION KEY", help);
+        return Some(None);
+    };
+    Some(hash_of(scope, &path.to_dotted(), fields, span))
+}
 
-    /// Checks `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
-    pub(super) fn session_key(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
-        if name != "session_key" || !self.is_packet() {
-            return None;
+/// Builds the hash of these fields, for `session_key`.
+fn hash_of(scope: &mut Scope<'_, '_>, layer: &str, fields: Vec<FieldRef>, span: Span) -> Option<Expr> {
+    let mut parts = Vec::new();
+    for (nth, field) in fields.into_iter().enumerate() {
+        let ty = scope.cx.formats.type_of(&field);
+        let nullable = !scope.cx.formats.is_always_there(&scope.element.layer, &field);
+        let found = FrameColumn { field, ty, nullable };
+        parts.push(frame_value(scope, found.into(), &format!("session_key({layer}) {nth}"), span)?);
+    }
+    Some(function(Function::Hash, parts, Type::Uint(64), false, span))
+}
+
+/// Reports a path whose first part is not a layer.
+pub(super) fn unknown_layer(cx: &mut Cx<'_>, path: &Path) {
+    let first = match path.segments.as_slice() {
+        [inner, name, ..] if inner.name == "inner" => name,
+        [name, ..] => name,
+        [] => return,
+    };
+    let message = format!("unknown protocol `{}`", first.name);
+    let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
+    let diagnostic = match nearest(&first.name, cx.formats.names()) {
+        Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
+        None if first.name.eq_ignore_ascii_case("old") => diagnostic.with_help(
+            "OLD is the expired or evicted row in ON TIMEOUT and ON EVICT; read other rows with SELECT",
+        ),
+        None => {
+            diagnostic.with_help("import the library's protocols: `IMPORT 'library/protocols/all.weft';`")
         }
-        let layer = match args {
-            [ast::Expr { kind: ast::ExprKind::Path(path), .. }] => {
-                Some((path, self.cx.layer_of(&path.segments)))
-            }
-            _ => None,
-        };
-        let (path, layer) = match layer {
-            Some((path, Some((layer, _, [])))) => (path, layer),
-            Some((path, None)) => {
-                self.unknown_layer(path);
+    };
+    cx.report_missing(diagnostic);
+}
+
+/// Reads a frame field as a column of the element. It is not NULL if a condition has tested its layer.
+fn frame_value(scope: &mut Scope<'_, '_>, found: ResolvedField, name: &str, span: Span) -> Option<Expr> {
+    let is_there = matches!(&found.place, ColumnLocation::Frame(field) if is_in_known_layer(scope, field));
+    let (ty, nullable) = (found.ty, found.nullable && !is_there);
+    let at = frame_at(scope, found, name, span)?;
+    let nullable = nullable && !scope.non_null.contains(NonNull::Column(at));
+    Some(leaf(ExprKind::Column(at), ty, nullable, span))
+}
+
+/// Returns the column for a location in the frame, and declares it if it is new.
+fn frame_at(scope: &mut Scope<'_, '_>, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
+    if !scope.is_frame_here() {
+        let message = format!("`{name}` is not available in {}", scope.words());
+        let help = "read it in ON PACKET, and save it in a TABLE or a VAR";
+        return scope.cx.refuse(code::NAME_NOT_HERE, message, span, "no frame here", help);
+    }
+    let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
+    let name = if is_presence { format!("present({name})") } else { name.to_owned() };
+    let own = scope.element.columns.iter().position(|known| known.name == name);
+    if let Some(at) = own.or_else(|| scope.new_columns.named(&name)) {
+        return Some(at);
+    }
+    let column = Column {
+        name,
+        ty: found.ty,
+        nullable: found.nullable,
+        direction: Direction::Request,
+        read: false,
+        written: false,
+        replied: false,
+        span,
+    };
+    Some(scope.new_columns.add(column, found.place))
+}
+
+/// Whether a field of a frame is present because a condition has tested its layer.
+fn is_in_known_layer(scope: &Scope<'_, '_>, field: &FieldRef) -> bool {
+    let holds = |layer: &LayerRef| {
+        layer.level == field.layer.level
+            && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
+    };
+    let mut tested = scope.non_null.columns().filter_map(|at| scope.new_columns.location(at));
+    field.fields.is_some()
+        && !scope.cx.formats.may_lack(field)
+        && tested.any(|place| {
+            matches!(place, ColumnLocation::Frame(known) if known.fields.is_none() && holds(&known.layer))
+        })
+}
+
+/// The frame column that a SET names; None for other paths. The inner None is a reported error.
+pub(super) fn frame_place(
+    scope: &mut Scope<'_, '_>,
+    path: &Path,
+) -> Option<Option<(AssignTarget, Type, bool, String)>> {
+    if !scope.is_packet() {
+        return None;
+    }
+    let name = path.to_dotted();
+    let found = match user_metadata(scope, path) {
+        Some(meta) => meta?,
+        None => {
+            let Some(found) = scope.cx.frame_column(&scope.element.layer, path)? else { return Some(None) };
+            if scope.cx.check_settable(&found.field, &name, path.span).is_none() {
                 return Some(None);
             }
-            _ => {
-                let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`session_key` takes a layer")
-                    .at(span, "argument missing")
-                    .with_help("write `session_key(rtp)`, or `session_key(inner.ip)`");
-                self.cx.report(diagnostic);
-                return Some(None);
-            }
-        };
-        let Some(fields) = self.cx.formats.session_key(&layer) else {
-            let message = format!("`{}` has no session key", path.to_dotted());
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(path.span, "its definition has no SESSION KEY")
-                .with_help("add `SESSION KEY (field, ...)` to the protocol, or write `hash(field, ...)`");
-            self.cx.report(diagnostic);
-            return Some(None);
-        };
-        Some(self.hash_of(&path.to_dotted(), fields, span))
-    }
-
-    /// Builds the hash of these fields, for `session_key`.
-    fn hash_of(&mut self, layer: &str, fields: Vec<FieldRef>, span: Span) -> Option<Expr> {
-        let mut parts = Vec::new();
-        for (nth, field) in fields.into_iter().enumerate() {
-            let ty = self.cx.formats.type_of(&field);
-            let nullable = !self.cx.formats.is_always_there(&self.element.layer, &field);
-            let found = FrameColumn { field, ty, nullable };
-            parts.push(self.frame_value(found.into(), &format!("session_key({layer}) {nth}"), span)?);
+            found.into()
         }
-        Some(function(Function::Hash, parts, Type::Uint(64), false, span))
-    }
+    };
+    let ty = found.ty;
+    let at = frame_at(scope, found, &name, path.span)?;
+    Some(Some((AssignTarget::Column(at), ty, false, format!("`{name}`"))))
+}
 
-    /// Reports a path whose first part is not a layer.
-    pub(super) fn unknown_layer(&mut self, path: &Path) {
-        let first = match path.segments.as_slice() {
-            [inner, name, ..] if inner.name == "inner" => name,
-            [name, ..] => name,
-            [] => return,
-        };
-        let message = format!("unknown protocol `{}`", first.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
-        let diagnostic = match nearest(&first.name, self.cx.formats.names()) {
-            Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
-            None if first.name.eq_ignore_ascii_case("old") => diagnostic.with_help(
-                "OLD is the expired or evicted row in ON TIMEOUT and ON EVICT; read other rows with SELECT",
-            ),
-            None => {
-                diagnostic.with_help("import the library's protocols: `IMPORT 'library/protocols/all.weft';`")
-            }
-        };
-        self.cx.report_missing(diagnostic);
+/// Warns of a comparison of a field with a number that the field cannot hold.
+pub(super) fn warn_of_number(scope: &mut Scope<'_, '_>, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
+    let (ast::ExprKind::Path(path), Some(n)) = (&field.kind, constant_integer(other)) else { return };
+    let found = scope.is_packet().then(|| scope.cx.frame_column(&scope.element.layer, path));
+    let Some(most) = found.flatten().flatten().and_then(|found| scope.cx.greatest_of(&found.field)) else {
+        return;
+    };
+    if can_compare(op, n, (0, most)) {
+        return;
     }
+    let name = path.to_dotted();
+    let message = format!("`{name}` never has this value");
+    let help = "compare it with a value in its range, or remove the condition";
+    scope.cx.warn(code::NEVER_TRUE, message, other.span, format!("its range is 0 to {most}"), help);
+}
 
-    /// Reads a frame field as a column of the element. It is not NULL if a condition has tested its layer.
-    fn frame_value(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<Expr> {
-        let is_there = matches!(&found.place, ColumnLocation::Frame(field) if self.is_in_known_layer(field));
-        let (ty, nullable) = (found.ty, found.nullable && !is_there);
-        let at = self.frame_at(found, name, span)?;
-        let nullable = nullable && !self.is_non_null(NonNull::Column(at));
-        Some(leaf(ExprKind::Column(at), ty, nullable, span))
+/// Warns of a comparison of a frame's port with an unknown port name.
+pub(super) fn warn_of_port(scope: &mut Scope<'_, '_>, port: &Expr, other: &Expr) {
+    let (ExprKind::Meta(Meta::Port), ExprKind::Const(Value::Bytes(name))) = (&port.kind, &other.kind) else {
+        return;
+    };
+    let known = scope.cx.ports.iter().map(String::as_str);
+    let Ok(name) = core::str::from_utf8(name) else { return };
+    // A file of elements has no ports.
+    if known.len() == 0 || known.clone().any(|known| known == name) {
+        return;
     }
+    let strange = NoPort {
+        name,
+        literal: Some(other.span),
+        otherwise: "name a PORT of the program, or remove the condition",
+    };
+    let diagnostic = scope.cx.no_port(Diagnostic::warning, strange).at(other.span, "unknown port");
+    scope.cx.report_missing(diagnostic);
+}
 
-    /// Returns the column for a location in the frame, and declares it if it is new.
-    fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
-        if !self.is_frame_here() {
-            let message = format!("`{name}` is not available in {}", self.words());
-            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no frame here")
-                .with_help("read it in ON PACKET, and save it in a TABLE or a VAR");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
-        let name = if is_presence { format!("present({name})") } else { name.to_owned() };
-        let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
-        // Columns of a binding follow the columns of the bound element.
-        let first = self.bound.map_or(0, |bound| bound.n_columns);
-        if let Some(at) = known.into_iter().position(|known| known.name == name) {
-            return Some(first + at);
-        }
-        self.frames.push((
-            Column {
-                name,
-                ty: found.ty,
-                nullable: found.nullable,
-                direction: Direction::Request,
-                read: false,
-                written: false,
-                replied: false,
-                span,
-            },
-            found.place,
-        ));
-        Some(first + self.element.columns.len() + self.frames.len() - 1)
+/// Rejects a number that is too large for its field.
+pub(super) fn check_fits(scope: &mut Scope<'_, '_>, path: &Path, value: &Expr) -> Option<()> {
+    let ExprKind::Const(Value::Int(n)) = value.kind else { return Some(()) };
+    let (Some(Some(found)), true) = (
+        scope.cx.frame_column(&scope.element.layer, path),
+        scope.is_packet() && crate::types::is_integer(value.ty),
+    ) else {
+        return Some(());
+    };
+    let most = scope.cx.max_value_of(&found.field);
+    if n as u64 <= most {
+        return Some(());
     }
-
-    /// The frame column that a SET names; None for other paths. The inner None is a reported error.
-    pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(AssignTarget, Type, bool, String)>> {
-        if !self.is_packet() {
-            return None;
-        }
-        let name = path.to_dotted();
-        let found = match self.user_metadata(path) {
-            Some(meta) => meta?,
-            None => {
-                let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
-                if self.cx.check_settable(&found.field, &name, path.span).is_none() {
-                    return Some(None);
-                }
-                found.into()
-            }
-        };
-        let ty = found.ty;
-        let at = self.frame_at(found, &name, path.span)?;
-        Some(Some((AssignTarget::Column(at), ty, false, format!("`{name}`"))))
-    }
-
-    /// Warns of a comparison of a field with a number that the field cannot hold.
-    pub(super) fn warn_of_number(&mut self, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
-        let (ast::ExprKind::Path(path), Some(n)) = (&field.kind, constant_integer(other)) else { return };
-        let found = self.is_packet().then(|| self.cx.frame_column(&self.element.layer, path));
-        let Some(most) = found.flatten().flatten().and_then(|found| self.cx.greatest_of(&found.field)) else {
-            return;
-        };
-        if can_compare(op, n, most) {
-            return;
-        }
-        let name = path.to_dotted();
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("`{name}` never has this value"))
-            .at(other.span, format!("its range is 0 to {most}"))
-            .with_help("compare it with a value in its range, or remove the condition");
-        self.cx.report(diagnostic);
-    }
-
-    /// Warns of a comparison of a frame's port with an unknown port name.
-    pub(super) fn warn_of_port(&mut self, port: &Expr, other: &Expr) {
-        let (ExprKind::Meta(Meta::Port), ExprKind::Const(Value::Bytes(name))) = (&port.kind, &other.kind)
-        else {
-            return;
-        };
-        let known = self.cx.ports.iter().map(String::as_str);
-        let Ok(name) = core::str::from_utf8(name) else { return };
-        // A file of elements has no ports.
-        if known.len() == 0 || known.clone().any(|known| known == name) {
-            return;
-        }
-        let strange = NoPort {
-            name,
-            literal: Some(other.span),
-            otherwise: "name a PORT of the program, or remove the condition",
-        };
-        let diagnostic = self.cx.no_port(Diagnostic::warning, strange).at(other.span, "unknown port");
-        self.cx.report_missing(diagnostic);
-    }
-
-    /// Rejects a number that is too large for its field.
-    pub(super) fn check_fits(&mut self, path: &Path, value: &Expr) -> Option<()> {
-        let ExprKind::Const(Value::Int(n)) = value.kind else { return Some(()) };
-        let (Some(Some(found)), true) = (
-            self.cx.frame_column(&self.element.layer, path),
-            self.is_packet() && crate::types::is_integer(value.ty),
-        ) else {
-            return Some(());
-        };
-        let most = self.cx.max_value_of(&found.field);
-        if n as u64 <= most {
-            return Some(());
-        }
-        let message = format!("{} is too large for `{}`", n as u64, path.to_dotted());
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(value.span, format!("the maximum is {most}"))
-            .with_help("the header field is that wide");
-        self.cx.report(diagnostic);
-        None
-    }
+    let message = format!("{} is too large for `{}`", n as u64, path.to_dotted());
+    Diagnostic::error(code::BAD_LITERAL, message)
+        .at(value.span, format!("the maximum is {most}"))
+        .with_help("the header field is that wide")
+        .refuse(scope.cx)
 }
 
 /// Checks the layer of an element. The error is the layer used for checking the rest of the element if this version

@@ -1,137 +1,261 @@
-//! The functions of the language in one table: name, signature, description.
+//! The functions of elements, queues and wire formats in one table: signature, description, and what a call becomes.
 
 use weft_core::Type;
+use weft_core::limits::ARGUMENTS_MAX;
 
-use crate::hir::Function;
+use super::expr::Call;
+use super::queue::{Checker, functions as q};
+use super::wire::expr::{ExprReader, Typed};
+use crate::hir::{Function, QueueBinary, QueueExpr, QueueUnary};
+use crate::source::Span;
 
 /// A function.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
-    /// The name in lower case; case does not matter in a program.
-    pub name: &'static str,
-    /// Its signature for people.
+    /// Its name and signature for people. The name is in lower case; case does not matter in a program.
     pub text: &'static str,
     /// Its description in one sentence.
     pub doc: &'static str,
     /// The types of the arguments and of the result.
-    pub shape: Shape,
+    pub(super) shape: Shape,
     /// The result may be an error even if no argument is.
     pub fallible: bool,
-    /// The function; None for `concat`, which is the operator `||`, and for conversions, which are casts.
-    pub function: Option<Function>,
+    /// What a call becomes in an element; None if elements do not have the function.
+    pub(super) element: Option<ElementFunction>,
+    /// The same for a queue.
+    pub(super) queue: Option<QueueFunction>,
+    /// The same for a header of a protocol.
+    pub(super) wire: Option<WireFunction>,
 }
 
-/// The arguments and the result of a function.
+/// The arguments and the result of a function. Two numbers are the least and the greatest number of arguments.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
+pub(super) enum Shape {
     /// Arguments of these types and a result of that type.
     Fixed(&'static [Type], Type),
-    /// One argument that CAST can convert to the result.
+    /// The same, but the last argument may be omitted.
+    Trailing(&'static [Type], Type),
+    /// One argument that is converted to the result.
     Convert(Type),
-    /// One signed integer, F64 or INTERVAL; the result has its type.
-    Abs,
-    /// At least this many arguments of one ordered type, which is the result's type.
-    SameOrdered(usize),
-    /// At least this many arguments of one type, which is the result's type; the result is NULL if all are NULL.
-    Coalesce(usize),
-    /// Two arguments of one type; the result has it and may be NULL.
-    NullIf,
-    /// TEXT or BYTES.
-    Length,
-    /// Any number of arguments of any types, at least one.
-    Hash,
-    /// A value of any type and a number of slots.
-    HashSlot,
-    /// Texts, at least one.
+    /// Arguments of one type of this class, which is the result's type.
+    Same(Class, usize, usize),
+    /// Arguments of any types of this class.
+    Each(Class, usize, usize, Type),
+    /// An argument of this class, others of these types, and a result of that type, or of the first argument's.
+    First(Class, &'static [Type], Option<Type>),
+    /// Names or other words, which are not values.
+    Words(usize, usize),
+}
+
+/// A set of types.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Class {
+    Any,
+    /// Values that can be negated.
+    Signed,
+    /// Values that can be compared with `<`.
+    Ordered,
+    /// Whole numbers, with or without a unit.
+    Whole,
+    /// TEXT and BYTES.
+    Text,
+}
+
+/// What a call becomes in an element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ElementFunction {
+    Call(Function),
+    Cast,
+    /// The operator `||`.
     Concat,
-    /// A column of BYTES, to which the result is assigned, and a number.
-    Counted,
 }
 
+/// What a call becomes in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum QueueFunction {
+    Unary(QueueUnary),
+    /// An operation on all arguments, in pairs.
+    Binary(QueueBinary),
+    Cast,
+    /// An expression of the arguments.
+    Build(fn(&[QueueExpr], Span) -> QueueExpr),
+    /// An expression that depends on the queue or on words.
+    Read(fn(&mut Checker<'_, '_>, Call<'_>) -> Option<QueueExpr>),
+}
+
+/// What a call becomes in a header of a protocol.
+pub(super) type WireFunction = fn(&mut ExprReader<'_, '_, '_>, Call<'_>, &Signature) -> Option<Typed>;
+
+impl Signature {
+    /// The name in lower case.
+    pub fn name(&self) -> &'static str {
+        let end = self.text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &self.text[..end.unwrap_or(self.text.len())]
+    }
+
+    const fn element(self, function: Function) -> Self {
+        Self { element: Some(ElementFunction::Call(function)), ..self }
+    }
+
+    /// An element has its own tree for this function.
+    const fn element_as(self, function: ElementFunction) -> Self {
+        Self { element: Some(function), ..self }
+    }
+
+    const fn queue(self, function: QueueFunction) -> Self {
+        Self { queue: Some(function), ..self }
+    }
+
+    const fn wire(self, function: WireFunction) -> Self {
+        Self { wire: Some(function), ..self }
+    }
+
+    const fn fallible(self) -> Self {
+        Self { fallible: true, ..self }
+    }
+}
+
+const fn row(text: &'static str, doc: &'static str, shape: Shape) -> Signature {
+    Signature { text, doc, shape, fallible: false, element: None, queue: None, wire: None }
+}
+
+const MANY: usize = ARGUMENTS_MAX;
 const TEXT: Type = Type::Text(None);
+const BYTES: Type = Type::Bytes(None);
+const F64: Type = Type::F64;
 const I64: Type = Type::Int(64);
+const U64: Type = Type::Uint(64);
 
-macro_rules! is_fallible {
-    () => {
-        false
-    };
-    (fallible) => {
-        true
-    };
-}
-
-macro_rules! functions {
-    ($($name:literal $text:literal $doc:literal $shape:expr, $function:expr $(, $fallible:ident)?;)*) => {
-        /// Every function but the aggregates and `count(table)`, sorted by name.
-        pub const FUNCTIONS: &[Signature] = &[$(Signature {
-            name: $name,
-            text: concat!($name, $text),
-            doc: $doc,
-            shape: $shape,
-            fallible: is_fallible!($($fallible)?),
-            function: $function,
-        }),*];
-    };
-}
-
+use Class as C;
+use ElementFunction as E;
 use Function as F;
+use QueueBinary as B;
+use QueueFunction as Q;
+use QueueUnary as U;
 use Shape as S;
 
+macro_rules! functions {
+    ($($text:literal $doc:literal $shape:expr, $($place:ident($($function:expr)?))*;)*) => {
+        /// Every function but the aggregates, and those of elements whose arguments are tables or layers; sorted by
+        /// name.
+        pub const FUNCTIONS: &[Signature] = &[$(row($text, $doc, $shape)$(.$place($($function)?))*),*];
+    };
+}
+
 functions! {
-    "abs" "(T) T" "the magnitude of a signed integer, F64 or INTERVAL" S::Abs, Some(F::Abs), fallible;
-    "ceil" "(F64) F64" "the smallest integer not less than the value" S::Fixed(&[Type::F64], Type::F64), Some(F::Ceil);
-    "coalesce" "(T?, ...) T" "the first value that is not NULL" S::Coalesce(2), Some(F::Coalesce);
-    "concat" "(TEXT, ...) TEXT" "concatenates texts, like `||`" S::Concat, None, fallible;
-    "contains" "(TEXT, TEXT) BOOL" "whether the first contains the second"
-        S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::Contains);
-    "counted" "(m BYTES, bin U64) BYTES" "increments the 16-bit counter `bin`, in `SET m = counted(m, bin)`"
-        S::Counted, Some(F::Counted);
-    "ends_with" "(TEXT, TEXT) BOOL" "whether the first ends with the second"
-        S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::EndsWith);
-    "float" "(x) F64" "the value as an F64" S::Convert(Type::F64), None, fallible;
-    "floor" "(F64) F64" "the largest integer not greater than the value"
-        S::Fixed(&[Type::F64], Type::F64), Some(F::Floor);
-    "greatest" "(T, ...) T" "the largest value; NULL if any value is NULL" S::SameOrdered(1), Some(F::Greatest);
-    "hash" "(x, ...) U64" "the system's hash function, the same on every node" S::Hash, Some(F::Hash);
-    "hash_slot" "(x, n I64) I64" "the hash of x modulo n, 0 to n - 1" S::HashSlot, Some(F::HashSlot), fallible;
-    "in_prefix" "(IPADDR, CIDR) BOOL" "whether the address is in the network"
-        S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::InPrefix);
-    "int" "(x) I64" "the value as an I64, truncated toward zero" S::Convert(I64), None, fallible;
-    "interval" "(seconds F64) INTERVAL" "the given number of seconds"
-        S::Fixed(&[Type::F64], Type::Interval), Some(F::Interval), fallible;
-    "is_group" "(MAC) BOOL" "whether the address is a group address: multicast or broadcast, its I/G bit (IEEE 802)"
-        S::Fixed(&[Type::Mac], Type::Bool), Some(F::IsGroup);
-    "least" "(T, ...) T" "the smallest value; NULL if any value is NULL" S::SameOrdered(1), Some(F::Least);
-    "length" "(TEXT or BYTES) I64" "its length in bytes" S::Length, Some(F::Length);
-    "lower" "(TEXT) TEXT" "with ASCII letters in lower case" S::Fixed(&[TEXT], TEXT), Some(F::Lower), fallible;
-    "micros" "(INTERVAL) F64" "the interval in microseconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Micros);
-    "millis" "(INTERVAL) F64" "the interval in milliseconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Millis);
-    "now" "() TIMESTAMP" "when the tuple arrived" S::Fixed(&[], Type::Timestamp), Some(F::Now);
-    "nullif" "(T, T) T?" "NULL if both are equal, otherwise the first" S::NullIf, Some(F::NullIf);
-    "prefix_bits" "(CIDR) U8" "the prefix length of the network: 24 for `10.1.2.0/24`"
-        S::Fixed(&[Type::Cidr], Type::Uint(8)), Some(F::PrefixBits);
-    "rand" "() F64" "a uniform random number in [0, 1), the same on each replay"
-        S::Fixed(&[], Type::F64), Some(F::Rand(0));
-    "round" "(F64) F64" "the nearest integer, ties to even" S::Fixed(&[Type::F64], Type::F64), Some(F::Round);
-    "same_family" "(IPADDR, CIDR) BOOL" "whether both are IPv4, or both IPv6"
-        S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::SameFamily);
-    "seconds" "(INTERVAL) F64" "the interval in seconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Seconds);
-    "sqrt" "(F64) F64" "the square root; NaN of a negative number" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt);
-    "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second"
-        S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
-    "substr" "(TEXT, from I64, n I64) TEXT" "the whole characters in n bytes from byte `from`, counted from 1"
-        S::Fixed(&[TEXT, I64, I64], TEXT), Some(F::Substr);
-    "text" "(x) TEXT" "the value as text" S::Convert(TEXT), None, fallible;
-    "uint" "(x) U64" "the value as a U64, truncated toward zero" S::Convert(Type::Uint(64)), None, fallible;
-    "upper" "(TEXT) TEXT" "with ASCII letters in upper case" S::Fixed(&[TEXT], TEXT), Some(F::Upper), fallible;
+    "abs(T) T" "the magnitude of a signed integer, F64 or INTERVAL"
+        S::Same(C::Signed, 1, 1), element(F::Abs) queue(Q::Unary(U::Abs)) fallible();
+    "bit_and(a, b)" "the bits that both have" S::Each(C::Whole, 2, 2, I64), queue(Q::Binary(B::BitAnd));
+    "bit_or(a, b)" "the bits that one of them has" S::Each(C::Whole, 2, 2, I64), queue(Q::Binary(B::BitOr));
+    "bytes_after(field)" "bytes from the end of a field to the end of the layer"
+        S::Words(1, 1), wire(|h, c, s| h.bytes_after(c, s));
+    "ceil(F64) F64" "the smallest integer not less than the value"
+        S::Fixed(&[F64], F64), element(F::Ceil) queue(Q::Unary(U::Ceil));
+    "checksum(header)" "a checksum of the header, or also of the payload and the pseudo header"
+        S::Words(0, MANY), wire(|h, c, s| h.checksum(c, s));
+    "checksum_or_zero(pseudo, header, payload)" "a checksum that may be absent"
+        S::Words(0, MANY), wire(|h, c, s| h.checksum(c, s));
+    "coalesce(T?, ...) T" "the first value that is not NULL" S::Same(C::Any, 2, MANY), element(F::Coalesce);
+    "coalesce_zero(a, b)" "b if a is 0" S::Same(C::Whole, 2, 2), queue(Q::Build(q::coalesce_zero));
+    "concat(TEXT, ...) TEXT" "concatenates texts, like `||`"
+        S::Same(C::Any, 1, MANY), element_as(E::Concat) fallible();
+    "contains(TEXT, TEXT) BOOL" "whether the first contains the second"
+        S::Fixed(&[TEXT, TEXT], Type::Bool), element(F::Contains);
+    "count(repeat)" "the rounds of a REPEAT" S::Words(1, 1), wire(|h, c, s| h.count(c, s));
+    "counted(m BYTES, bin U64) BYTES" "increments the 16-bit counter `bin`, in `SET m = counted(m, bin)`"
+        S::Fixed(&[BYTES, U64], BYTES), element(F::Counted);
+    "crc32c(header, payload)" "a CRC, least significant byte first"
+        S::Words(0, MANY), wire(|h, c, s| h.checksum(c, s));
+    "ends_with(TEXT, TEXT) BOOL" "whether the first ends with the second"
+        S::Fixed(&[TEXT, TEXT], Type::Bool), element(F::EndsWith);
+    "float(x) F64" "the value as an F64" S::Convert(F64), element_as(E::Cast) queue(Q::Cast) fallible();
+    "floor(F64) F64" "the largest integer not greater than the value"
+        S::Fixed(&[F64], F64), element(F::Floor) queue(Q::Unary(U::Floor));
+    "flow()" "the hash of the packet's flow, p.flow" S::Fixed(&[], I64), queue(Q::Read(q::flow));
+    "greatest(T, ...) T" "the largest value; NULL if any value is NULL"
+        S::Same(C::Ordered, 1, MANY), element(F::Greatest) queue(Q::Binary(B::Greatest));
+    "hash(x, ...) U64" "the system's hash function, the same on every node"
+        S::Each(C::Any, 1, MANY, U64), element(F::Hash);
+    "hash(n [, m])" "32 bits" S::Each(C::Whole, 1, 2, I64), queue(Q::Build(q::hash));
+    "hash(inner.flow)" "a 32-bit hash of the carried flow" S::Words(1, 1), wire(|h, c, s| h.flow(c, s));
+    "hash_slot(x, n I64) I64" "the hash of x modulo n, 0 to n - 1"
+        S::First(C::Any, &[I64], Some(I64)), element(F::HashSlot) fallible();
+    "in_prefix(IPADDR, CIDR) BOOL" "whether the address is in the network"
+        S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), element(F::InPrefix);
+    "int(x) I64" "the value as an I64, truncated toward zero" S::Convert(I64), element_as(E::Cast) fallible();
+    "interval(seconds F64) INTERVAL" "the given number of seconds"
+        S::Fixed(&[F64], Type::Interval), element(F::Interval) fallible();
+    "interval(ns) INTERVAL" "the given number of nanoseconds" S::Convert(Type::Interval), queue(Q::Cast);
+    "is_group(MAC) BOOL" "whether the address is a group address: multicast or broadcast, its I/G bit (IEEE 802)"
+        S::Fixed(&[Type::Mac], Type::Bool), element(F::IsGroup);
+    "least(T, ...) T" "the smallest value; NULL if any value is NULL"
+        S::Same(C::Ordered, 1, MANY), element(F::Least) queue(Q::Binary(B::Least));
+    "length(TEXT or BYTES) I64" "its length in bytes" S::Each(C::Text, 1, 1, I64), element(F::Length);
+    "log2(n)" "the whole part; 0 below 1" S::Each(C::Whole, 1, 1, I64), queue(Q::Unary(U::Log2));
+    "lower(TEXT) TEXT" "with ASCII letters in lower case" S::Fixed(&[TEXT], TEXT), element(F::Lower) fallible();
+    "micros(INTERVAL) F64" "the interval in microseconds" S::Fixed(&[Type::Interval], F64), element(F::Micros);
+    "millis(INTERVAL) F64" "the interval in milliseconds" S::Fixed(&[Type::Interval], F64), element(F::Millis);
+    "now() TIMESTAMP" "when the tuple arrived" S::Fixed(&[], Type::Timestamp), element(F::Now);
+    "now() TIMESTAMP" "the time of this event" S::Fixed(&[], Type::Timestamp), queue(Q::Build(q::now));
+    "nullif(T, T) T?" "NULL if both are equal, otherwise the first" S::Same(C::Any, 2, 2), element(F::NullIf);
+    "number(a)" "a whole number without its unit, of F64 toward zero" S::Convert(I64), queue(Q::Cast);
+    "partitions(p.src)" "partitions in use for the same source, this packet's included"
+        S::Words(1, 1), queue(Q::Read(q::partitions));
+    "peek bit(n)" "the first bits after the header" S::Words(1, 1), wire(|h, c, s| h.peek(c, s));
+    "prefix_bits(CIDR) U8" "the prefix length of the network: 24 for `10.1.2.0/24`"
+        S::Fixed(&[Type::Cidr], Type::Uint(8)), element(F::PrefixBits);
+    "present(vlan) BOOL" "the packet has this header" S::Words(1, 1), queue(Q::Read(q::present));
+    "present(field) BOOL" "the field is present" S::Words(1, 1), wire(|h, c, s| h.present(c, s));
+    "rand() F64" "a uniform random number in [0, 1), the same on each replay"
+        S::Fixed(&[], F64), element(F::Rand(0)) queue(Q::Read(q::rand));
+    "round(F64) F64" "the nearest integer, ties to even"
+        S::Fixed(&[F64], F64), element(F::Round) queue(Q::Unary(U::Round));
+    "rsqrt(n) F64" "1 / sqrt(n)" S::Fixed(&[F64], F64), queue(Q::Build(q::rsqrt));
+    "rsqrt_step(r, n)" "a step of Newton's towards 65536 / sqrt(n), as Linux and ns-3 take it"
+        S::Fixed(&[I64, I64], I64), queue(Q::Build(q::rsqrt_step));
+    "same_family(IPADDR, CIDR) BOOL" "whether both are IPv4, or both IPv6"
+        S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), element(F::SameFamily);
+    "scale(INTERVAL, r) INTERVAL" "the interval times r / 65536, as Linux and ns-3 take it"
+        S::Fixed(&[Type::Interval, I64], Type::Interval), queue(Q::Build(q::scale));
+    "seconds(INTERVAL) F64" "the interval in seconds"
+        S::Fixed(&[Type::Interval], F64), element(F::Seconds) queue(Q::Build(q::seconds));
+    "send_rest(SIZE, bits a second, rest)" "the remaining fraction of a nanosecond, for the next send_time"
+        S::Fixed(&[Type::Size, I64, I64], I64), queue(Q::Build(q::send_rest));
+    "send_time(SIZE, bits a second [, rest]) INTERVAL" "how long a link needs for it; 0 at rate 0"
+        S::Trailing(&[Type::Size, I64, I64], Type::Interval), queue(Q::Build(q::send_time));
+    "shift_left(a, n)" "a times 2 to the power of n" S::First(C::Whole, &[I64], None), queue(Q::Binary(B::ShiftLeft));
+    "shift_right(a, n)" "the bits of a, n places lower; zeros come in"
+        S::First(C::Whole, &[I64], None), queue(Q::Binary(B::ShiftRight));
+    "size(bytes) SIZE" "the given number of bytes" S::Convert(Type::Size), queue(Q::Cast);
+    "sqrt(F64) F64" "the square root; NaN of a negative number"
+        S::Fixed(&[F64], F64), element(F::Sqrt) queue(Q::Unary(U::Sqrt));
+    "starts_with(TEXT, TEXT) BOOL" "whether the first begins with the second"
+        S::Fixed(&[TEXT, TEXT], Type::Bool), element(F::StartsWith);
+    "substr(TEXT, from I64, n I64) TEXT" "the whole characters in n bytes from byte `from`, counted from 1"
+        S::Fixed(&[TEXT, I64, I64], TEXT), element(F::Substr);
+    "text(x) TEXT" "the value as text" S::Convert(TEXT), element_as(E::Cast) fallible();
+    "timestamp(ns) TIMESTAMP" "the time this number of nanoseconds after the queue's epoch"
+        S::Convert(Type::Timestamp), queue(Q::Cast);
+    "uint(x) U64" "the value as a U64, truncated toward zero" S::Convert(U64), element_as(E::Cast) fallible();
+    "upper(TEXT) TEXT" "with ASCII letters in upper case" S::Fixed(&[TEXT], TEXT), element(F::Upper) fallible();
 }
 
 /// Names of aggregates over a `SCAN`.
 pub const AGGREGATES: &[&str] = &["argmax", "argmin", "avg", "count", "max", "min", "sum"];
 
-/// The function of a name.
+/// The function of elements with this name.
 pub fn find(name: &str) -> Option<&'static Signature> {
-    FUNCTIONS.iter().find(|signature| signature.name.eq_ignore_ascii_case(name))
+    of_elements().find(|signature| signature.name().eq_ignore_ascii_case(name))
+}
+
+/// The functions of elements.
+pub fn of_elements() -> impl Iterator<Item = &'static Signature> {
+    FUNCTIONS.iter().filter(|signature| signature.element.is_some())
+}
+
+/// The functions of queues.
+pub fn of_queues() -> impl Iterator<Item = &'static Signature> {
+    FUNCTIONS.iter().filter(|signature| signature.queue.is_some())
 }
 
 #[cfg(test)]
@@ -140,10 +264,18 @@ mod tests {
 
     #[test]
     fn function_names_are_sorted() {
-        // The reference prints this table; a duplicate name would be ambiguous.
-        assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
+        // The reference prints this table; a name with two meanings in one place would be ambiguous.
+        assert!(FUNCTIONS.is_sorted_by_key(Signature::name));
+        for is_in in [
+            |signature: &&Signature| signature.element.is_some(),
+            |signature: &&Signature| signature.queue.is_some(),
+            |signature: &&Signature| signature.wire.is_some(),
+        ] {
+            let names: Vec<&str> = FUNCTIONS.iter().filter(is_in).map(Signature::name).collect();
+            assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+        }
         assert!(find("Least").is_some_and(|signature| signature.text == "least(T, ...) T"));
-        assert!(find("lest").is_none());
+        assert!(find("lest").is_none() && find("log2").is_none());
         assert!(find("upper").unwrap().fallible && !find("sqrt").unwrap().fallible);
     }
 }

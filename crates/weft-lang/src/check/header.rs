@@ -31,8 +31,7 @@ pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
                 "use letters, digits and `-`; for the call's path read `method`, for the client's \
                 address `peer`",
             );
-        cx.report(diagnostic);
-        return None;
+        return diagnostic.refuse(cx);
     }
     // gRPC gives applications the bytes and sends them in base64 (doc/PROTOCOL-HTTP2.md, Binary-Header): such a value
     // is neither TEXT for a program nor TEXT for a peer.

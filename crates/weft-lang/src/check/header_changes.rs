@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use weft_core::wire::{FieldId, Protocol, ProtocolId, Width, bits_max};
 use weft_core::{Type, Value};
 
-use super::Cx;
 use super::element::Checked;
+use super::expr::Environment;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};
+use super::{Cx, all, frame, stmt};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -22,194 +23,187 @@ use crate::source::Span;
 /// Headers of one PUSH.
 const HEADERS_MAX: usize = 16;
 
-impl Scope<'_, '_> {
-    /// Checks a PUSH of at most [`HEADERS_MAX`] headers.
-    pub(super) fn push(&mut self, headers: &[ast::Pushed], span: Span) -> Option<StmtKind> {
-        self.check_action(&[HandlerKind::Request], "PUSH", span)?;
-        if headers.len() > HEADERS_MAX {
-            let message = format!("{} headers in one PUSH", headers.len());
-            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(span, format!("the limit is {HEADERS_MAX}"))
-                .with_help("push the others with another PUSH");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let pushed: Vec<Option<Pushed>> = headers.iter().map(|header| self.pushed(header)).collect();
-        let pushed: Vec<Pushed> = pushed.into_iter().collect::<Option<_>>()?;
-        for (at, pair) in pushed.windows(2).enumerate() {
-            self.check_encapsulation(pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
-        }
-        Some(StmtKind::Push { headers: pushed })
+/// Checks a PUSH of at most [`HEADERS_MAX`] headers.
+pub(super) fn push(scope: &mut Scope<'_, '_>, headers: &[ast::Pushed], span: Span) -> Option<StmtKind> {
+    stmt::check_action(scope, &[HandlerKind::Request], "PUSH", span)?;
+    if headers.len() > HEADERS_MAX {
+        let message = format!("{} headers in one PUSH", headers.len());
+        return Diagnostic::error(code::OVER_LIMIT, message)
+            .at(span, format!("the limit is {HEADERS_MAX}"))
+            .with_help("push the others with another PUSH")
+            .refuse(scope.cx);
     }
+    let pushed = all(headers.iter().map(|header| pushed(scope, header)))?;
+    for (at, pair) in pushed.windows(2).enumerate() {
+        check_encapsulation(scope, pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
+    }
+    Some(StmtKind::Push { headers: pushed })
+}
 
-    /// Checks a POP: of the element's layer, down to a layer, or of one header.
-    pub(super) fn pop(&mut self, to: bool, layer: Option<&Path>, span: Span) -> Option<StmtKind> {
-        self.check_action(&[HandlerKind::Request], "POP", span)?;
-        let Some(path) = layer else {
-            if let Layer::Packet(Some(layer)) = &self.element.layer {
-                return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
+/// Checks a POP: of the element's layer, down to a layer, or of one header.
+pub(super) fn pop(scope: &mut Scope<'_, '_>, to: bool, layer: Option<&Path>, span: Span) -> Option<StmtKind> {
+    stmt::check_action(scope, &[HandlerKind::Request], "POP", span)?;
+    let Some(path) = layer else {
+        if let Layer::Packet(Some(layer)) = &scope.element.layer {
+            return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
+        }
+        let message = "POP removes the element's own layer, but this element is ON packet";
+        let help = "write `POP TO inner.ip`, or `POP vlan` for a single header";
+        let label = "POP down to which layer?";
+        return scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, span, label, help);
+    };
+    let Some((found, _, rest)) = scope.cx.layer_of(&path.segments) else {
+        frame::unknown_layer(scope.cx, path);
+        return None;
+    };
+    if !rest.is_empty() {
+        let message = format!("`{}` is a field", path.to_dotted());
+        let help = "write `POP TO inner.ip`, or `POP vlan` for a single header";
+        return scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, path.span, "expected a layer", help);
+    }
+    let how = if to { PopHow::To } else { PopHow::Alone };
+    Some(StmtKind::Pop { layer: found, how })
+}
+
+/// Checks CUT.
+pub(super) fn cut(scope: &mut Scope<'_, '_>, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
+    stmt::check_action(scope, &[HandlerKind::Request], "CUT", span)?;
+    let bytes = scope.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
+    Some(StmtKind::Cut { bytes })
+}
+
+/// Checks FRAGMENT.
+pub(super) fn fragment(scope: &mut Scope<'_, '_>, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
+    stmt::check_action(scope, &[HandlerKind::Request], "FRAGMENT", span)?;
+    let bytes = scope.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
+    Some(StmtKind::Fragment { bytes })
+}
+
+/// Checks one pushed header and its fields.
+fn pushed(scope: &mut Scope<'_, '_>, ast: &ast::Pushed) -> Option<Pushed> {
+    let Some(protocol) = pushed_protocol(scope, &ast.protocol) else {
+        ast.fields.iter().for_each(|field| drop(scope.expr(&field.value, None)));
+        return None;
+    };
+    let mut fields: Vec<(FieldId, Expr)> = Vec::new();
+    let mut is_whole = true;
+    for (at, field) in ast.fields.iter().enumerate() {
+        let twice = ast.fields[..at].iter().find(|other| other.name.name == field.name.name);
+        if let Some(first) = twice {
+            let message = format!("`{}` is set twice", field.name.name);
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+                .at(field.name.span, "the second")
+                .with_label(first.name.span, "the first")
+                .with_help("remove one of them");
+            scope.cx.report(diagnostic);
+        }
+        match pushed_field(scope, protocol, &ast.protocol, field) {
+            Some(found) => fields.push(found),
+            None => is_whole = false,
+        }
+    }
+    is_whole.then_some(Pushed { protocol, fields, span: ast.span })
+}
+
+/// Finds the protocol of a pushed header. Reports a union.
+fn pushed_protocol(scope: &mut Scope<'_, '_>, name: &Ident) -> Option<ProtocolId> {
+    match scope.cx.formats.layer(&name.name, 0) {
+        Some(layer) => match layer.protocols[..] {
+            [only] => Some(only),
+            _ => {
+                let names = layer.protocols.iter().map(|id| protocol(scope, *id).name.clone());
+                let names: Vec<String> = names.collect();
+                let message = format!("`{}` is a union of several protocols", name.name);
+                let help = format!("write one of `{}`", names.join("`, `"));
+                scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, name.span, "which?", help)
             }
-            let message = "POP removes the element's own layer, but this element is ON packet";
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(span, "POP down to which layer?")
-                .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
-            self.cx.report(diagnostic);
-            return None;
-        };
-        let Some((found, _, rest)) = self.cx.layer_of(&path.segments) else {
-            self.unknown_layer(path);
-            return None;
-        };
-        if !rest.is_empty() {
-            let diagnostic =
-                Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
-                    .at(path.span, "expected a layer")
-                    .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let how = if to { PopHow::To } else { PopHow::Alone };
-        Some(StmtKind::Pop { layer: found, how })
-    }
-
-    /// Checks CUT.
-    pub(super) fn cut(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
-        self.check_action(&[HandlerKind::Request], "CUT", span)?;
-        let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
-        Some(StmtKind::Cut { bytes })
-    }
-
-    /// Checks FRAGMENT.
-    pub(super) fn fragment(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
-        self.check_action(&[HandlerKind::Request], "FRAGMENT", span)?;
-        let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
-        Some(StmtKind::Fragment { bytes })
-    }
-
-    /// Checks one pushed header and its fields.
-    fn pushed(&mut self, ast: &ast::Pushed) -> Option<Pushed> {
-        let Some(protocol) = self.pushed_protocol(&ast.protocol) else {
-            ast.fields.iter().for_each(|field| drop(self.expr(&field.value, None)));
-            return None;
-        };
-        let mut fields: Vec<(FieldId, Expr)> = Vec::new();
-        let mut is_whole = true;
-        for (at, field) in ast.fields.iter().enumerate() {
-            let twice = ast.fields[..at].iter().find(|other| other.name.name == field.name.name);
-            if let Some(first) = twice {
-                let message = format!("`{}` is set twice", field.name.name);
-                let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
-                    .at(field.name.span, "the second")
-                    .with_label(first.name.span, "the first")
-                    .with_help("remove one of them");
-                self.cx.report(diagnostic);
-            }
-            match self.pushed_field(protocol, &ast.protocol, field) {
-                Some(found) => fields.push(found),
-                None => is_whole = false,
-            }
-        }
-        is_whole.then_some(Pushed { protocol, fields, span: ast.span })
-    }
-
-    /// Finds the protocol of a pushed header. Reports a union.
-    fn pushed_protocol(&mut self, name: &Ident) -> Option<ProtocolId> {
-        match self.cx.formats.layer(&name.name, 0) {
-            Some(layer) => match layer.protocols[..] {
-                [only] => Some(only),
-                _ => {
-                    let names = layer.protocols.iter().map(|id| self.protocol(*id).name.clone());
-                    let names: Vec<String> = names.collect();
-                    let message = format!("`{}` is a union of several protocols", name.name);
-                    let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                        .at(name.span, "which?")
-                        .with_help(format!("write one of `{}`", names.join("`, `")));
-                    self.cx.report(diagnostic);
-                    None
-                }
-            },
-            None => {
-                self.unknown_layer(&Path { segments: vec![name.clone()], span: name.span });
-                None
-            }
+        },
+        None => {
+            frame::unknown_layer(scope.cx, &Path { segments: vec![name.clone()], span: name.span });
+            None
         }
     }
+}
 
-    fn protocol(&self, id: ProtocolId) -> &Protocol {
-        &self.cx.formats.protocols[usize::from(id.0)]
-    }
+fn protocol<'s>(scope: &'s Scope<'_, '_>, id: ProtocolId) -> &'s Protocol {
+    &scope.cx.formats.protocols[usize::from(id.0)]
+}
 
-    /// Checks a field of a pushed header. Reports a field that cannot be set.
-    fn pushed_field(&mut self, of: ProtocolId, whose: &Ident, ast: &Assign) -> Option<(FieldId, Expr)> {
-        let protocol = self.protocol(of);
-        let Some(id) = protocol.field(&ast.name.name) else {
-            let names: Vec<String> = protocol.fields.iter().map(|field| field.name.clone()).collect();
-            let message = format!("`{}` has no field `{}`", whose.name, ast.name.name);
-            let diagnostic =
-                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "unknown field");
-            let names = names.iter().map(String::as_str);
-            self.cx.report_missing(with_nearest(diagnostic, &ast.name, names));
-            drop(self.expr(&ast.value, None));
-            return None;
-        };
-        let field = &protocol.fields[usize::from(id.0)];
-        let (ty, rule, is_repeated) = (field.ty, field.rule.clone(), field.repeated);
-        let most = match field.width {
-            Width::Bits { n, .. } => Some(bits_max(n)),
-            Width::Bytes { .. } | Width::Rounds { .. } => None,
-        };
-        let name = format!("{}.{}", whose.name, ast.name.name);
-        let value = self.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
-        let why = match read_only_rule(&rule) {
-            Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
-            why => why.or(is_repeated.then_some("repeated in a REPEAT")),
-        };
-        if let Some(why) = why {
-            let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
-                .at(ast.span, format!("is {why}"))
-                .with_help(match may_be_absent(&rule) {
-                    true => "remove it, or write `= 0` for a header without it",
-                    false => "remove it: its value is filled in automatically",
-                });
-            self.cx.report(diagnostic);
-            return None;
-        }
-        if let (ExprKind::Const(Value::Int(n)), Some(most)) = (&value.kind, most)
-            && *n as u64 > most
-        {
-            let message = format!("{} is too large for `{name}`", *n as u64);
-            let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-                .at(value.span, format!("the maximum is {most}"))
-                .with_help("the header field is that wide");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        Some((id, value))
+/// Checks a field of a pushed header. Reports a field that cannot be set.
+fn pushed_field(
+    scope: &mut Scope<'_, '_>,
+    of: ProtocolId,
+    whose: &Ident,
+    ast: &Assign,
+) -> Option<(FieldId, Expr)> {
+    let protocol = protocol(scope, of);
+    let Some(id) = protocol.field(&ast.name.name) else {
+        let names: Vec<String> = protocol.fields.iter().map(|field| field.name.clone()).collect();
+        let message = format!("`{}` has no field `{}`", whose.name, ast.name.name);
+        let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "unknown field");
+        let names = names.iter().map(String::as_str);
+        scope.cx.report_missing(with_nearest(diagnostic, &ast.name, names));
+        drop(scope.expr(&ast.value, None));
+        return None;
+    };
+    let field = &protocol.fields[usize::from(id.0)];
+    let (ty, rule, is_repeated) = (field.ty, field.rule.clone(), field.repeated);
+    let most = match field.width {
+        Width::Bits { n, .. } => Some(bits_max(n)),
+        Width::Bytes { .. } | Width::Rounds { .. } => None,
+    };
+    let name = format!("{}.{}", whose.name, ast.name.name);
+    let value = scope.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
+    let why = match read_only_rule(&rule) {
+        Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
+        why => why.or(is_repeated.then_some("repeated in a REPEAT")),
+    };
+    if let Some(why) = why {
+        return Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
+            .at(ast.span, format!("is {why}"))
+            .with_help(match may_be_absent(&rule) {
+                true => "remove it, or write `= 0` for a header without it",
+                false => "remove it: its value is filled in automatically",
+            })
+            .refuse(scope.cx);
     }
+    if let (ExprKind::Const(Value::Int(n)), Some(most)) = (&value.kind, most)
+        && *n as u64 > most
+    {
+        let message = format!("{} is too large for `{name}`", *n as u64);
+        return Diagnostic::error(code::BAD_LITERAL, message)
+            .at(value.span, format!("the maximum is {most}"))
+            .with_help("the header field is that wide")
+            .refuse(scope.cx);
+    }
+    Some((id, value))
+}
 
-    /// Rejects a header that the previous header cannot carry.
-    fn check_encapsulation(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
-        let below = self.protocol(lower);
-        if below.next.iter().any(|next| next.to == upper) {
-            return Some(());
-        }
-        let mut names: Vec<&str> =
-            below.next.iter().map(|next| self.protocol(next.to).name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let below = below.name.clone();
-        let help = match names.is_empty() {
-            true => format!("only bytes can follow `{below}`"),
-            false => format!("`{below}` can carry `{}`", names.join("`, `")),
-        };
-        let message = format!("`{below}` cannot carry `{}`", name.name);
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(name.span, "not allowed here")
-            .with_note("list the headers in wire order, the outermost first")
-            .with_help(help);
-        self.cx.report(diagnostic);
-        None
+/// Rejects a header that the previous header cannot carry.
+fn check_encapsulation(
+    scope: &mut Scope<'_, '_>,
+    lower: ProtocolId,
+    upper: ProtocolId,
+    name: &Ident,
+) -> Option<()> {
+    let below = protocol(scope, lower);
+    if below.next.iter().any(|next| next.to == upper) {
+        return Some(());
     }
+    let mut names: Vec<&str> = below.next.iter().map(|next| protocol(scope, next.to).name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let below = below.name.clone();
+    let help = match names.is_empty() {
+        true => format!("only bytes can follow `{below}`"),
+        false => format!("`{below}` can carry `{}`", names.join("`, `")),
+    };
+    let message = format!("`{below}` cannot carry `{}`", name.name);
+    Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+        .at(name.span, "not allowed here")
+        .with_note("list the headers in wire order, the outermost first")
+        .with_help(help)
+        .refuse(scope.cx)
 }
 
 /// Rejects reads of a frame, and writes of its fields, at points where its headers may have changed. `new` are the
@@ -327,10 +321,8 @@ impl StaleReadCheck<'_, '_> {
     /// Reports a header change in a SCAN.
     fn change_in_scan(&mut self, at: Span) {
         let message = "a SCAN cannot change the headers of a frame";
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(at, "may run several times")
-            .with_help("save the result of the SCAN in a VAR, and change the headers after it");
-        self.cx.report(diagnostic);
+        let help = "save the result of the SCAN in a VAR, and change the headers after it";
+        self.cx.fault(code::ACTION_NOT_HERE, message, at, "may run several times", help);
     }
 
     /// Reports reads and writes of frame fields by a statement after a header change.

@@ -4,9 +4,9 @@ use weft_core::Type;
 use weft_core::matching::{MATCH_PARTS_MAX, MatchPart, MatchSpec, Test};
 use weft_core::types::Repr;
 
-use super::expr::article;
+use super::expr::{Environment, article};
 use super::query::{conjuncts, mentions};
-use super::scope::{ColumnVisibility, Scope, VisibleRow};
+use super::scope::{ColumnVisibility, Scope};
 use crate::ast;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
@@ -29,124 +29,114 @@ enum MatchError {
     Type(Type),
 }
 
-impl Scope<'_, '_> {
-    /// Checks JOIN FIRST: the join of `input` with the first row that satisfies `on`.
-    pub(super) fn join_first(
-        &mut self,
-        join: &ast::Join,
-        table: TableRef,
-        first: &ast::First,
-        on: &ast::Expr,
-    ) -> Option<Join> {
-        let row = self.add_row(table, false);
-        let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
-        self.visible_rows.push(VisibleRow {
-            alias: alias.clone(),
-            row,
-            visibility: ColumnVisibility::Joined(Vec::new()),
-        });
-        let by = self.order_of(table, row, first);
-        let condition = self.condition(on);
-        self.rows[row.0].optional = join.left.is_some();
-        let is_matchable = self.check_matchable(table, join);
-        let parts = self.parts(row, &alias, condition?)?;
-        let (by, ()) = (by?, is_matchable?);
-        let (tests, key) = parts.into_iter().map(|part| (part.test, part.value)).unzip();
-        let spec = MatchSpec { by, descending: first.descending, parts: tests };
-        if spec.parts.len() > MATCH_PARTS_MAX || !spec.fits() {
-            let message = format!("the rules of `{alias}` have too many tests");
-            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(on.span, format!("{} tests", spec.parts.len()))
-                .with_note(format!(
-                    "at most {MATCH_PARTS_MAX} tests fit, at most 3 of them on networks, and fewer next to long numbers"
-                ))
-                .with_help("move some of them to WHERE");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let left = join.left.is_some();
-        Some(Join { table, row, first: Some(spec), key, condition: None, left, span: join.span })
+/// Checks JOIN FIRST: the join of `input` with the first row that satisfies `on`.
+pub(super) fn join_first(
+    scope: &mut Scope<'_, '_>,
+    join: &ast::Join,
+    table: TableRef,
+    first: &ast::First,
+    on: &ast::Expr,
+) -> Option<Join> {
+    let row = scope.rows.add(table, false);
+    let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
+    scope.rows.show(&alias, row, ColumnVisibility::Joined(Vec::new()));
+    let by = order_of(scope, table, row, first);
+    let condition = scope.condition(on);
+    scope.rows.set_optional(row, join.left.is_some());
+    let is_matchable = check_matchable(scope, table, join);
+    let parts = parts(scope, row, &alias, condition?)?;
+    let (by, ()) = (by?, is_matchable?);
+    let (tests, key) = parts.into_iter().map(|part| (part.test, part.value)).unzip();
+    let spec = MatchSpec { by, descending: first.descending, parts: tests };
+    if spec.parts.len() > MATCH_PARTS_MAX || !spec.fits() {
+        let message = format!("the rules of `{alias}` have too many tests");
+        return Diagnostic::error(code::OVER_LIMIT, message)
+            .at(on.span, format!("{} tests", spec.parts.len()))
+            .with_note(format!(
+                "at most {MATCH_PARTS_MAX} tests fit, at most 3 of them on networks, and fewer next to long numbers"
+            ))
+            .with_help("move some of them to WHERE").refuse(scope.cx);
     }
+    let left = join.left.is_some();
+    Some(Join { table, row, first: Some(spec), key, condition: None, left, span: join.span })
+}
 
-    /// Returns the column that orders the rules of JOIN FIRST.
-    fn order_of(&mut self, table: TableRef, row: RowId, first: &ast::First) -> Option<u16> {
-        let at = self.column_of(table, &first.by)?;
-        let column = self.row_column(row, at, first.by.span)?;
-        if column.ty.repr() == Repr::Int && column.ty != Type::Status {
-            return Some(at as u16);
-        }
-        let message =
-            format!("rules are ordered by a number, but `{}` is {}", first.by.name, article(column.ty));
-        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(first.by.span, format!("{}", column.ty))
-            .with_help("order them by an integer, a TIMESTAMP or an INTERVAL");
-        self.cx.report(diagnostic);
-        None
+/// Returns the column that orders the rules of JOIN FIRST.
+fn order_of(scope: &mut Scope<'_, '_>, table: TableRef, row: RowId, first: &ast::First) -> Option<u16> {
+    let at = scope.column_of(table, &first.by)?;
+    let column = scope.row_column(row, at, first.by.span)?;
+    if column.ty.repr() == Repr::Int && column.ty != Type::Status {
+        return Some(at as u16);
     }
+    let message = format!("rules are ordered by a number, but `{}` is {}", first.by.name, article(column.ty));
+    Diagnostic::error(code::TYPE_MISMATCH, message)
+        .at(first.by.span, format!("{}", column.ty))
+        .with_help("order them by an integer, a TIMESTAMP or an INTERVAL")
+        .refuse(scope.cx)
+}
 
-    /// Reports a JOIN FIRST over a table that handlers write.
-    fn check_matchable(&mut self, table: TableRef, join: &ast::Join) -> Option<()> {
-        let table = self.table(table);
-        if table.filled.is_some() {
-            return Some(());
-        }
-        let message =
-            format!("JOIN FIRST needs a table filled by the controller, but handlers write `{}`", table.name);
-        let diagnostic = Diagnostic::error(code::NOT_MATCHABLE, message)
-            .at(join.table.span, "not FILLED BY CONTROLLER")
-            .with_label(table.span, "declared here")
-            .with_help("declare it `FILLED BY CONTROLLER`")
-            .with_help(format!(
-                "or scan its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
-                table.name
-            ));
-        self.cx.report_unless_broken(table.span, diagnostic);
-        None
+/// Reports a JOIN FIRST over a table that handlers write.
+fn check_matchable(scope: &mut Scope<'_, '_>, table: TableRef, join: &ast::Join) -> Option<()> {
+    let table = scope.table(table);
+    if table.filled.is_some() {
+        return Some(());
     }
+    let message =
+        format!("JOIN FIRST needs a table filled by the controller, but handlers write `{}`", table.name);
+    let diagnostic = Diagnostic::error(code::NOT_MATCHABLE, message)
+        .at(join.table.span, "not FILLED BY CONTROLLER")
+        .with_label(table.span, "declared here")
+        .with_help("declare it `FILLED BY CONTROLLER`")
+        .with_help(format!(
+            "or scan its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
+            table.name
+        ));
+    scope.cx.report_unless_broken(table.span, diagnostic);
+    None
+}
 
-    /// Splits the condition of a JOIN FIRST into row tests. Reports each part that is not a test.
-    fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<RowTest>> {
-        let mut conditions = Vec::new();
-        conjuncts(condition, &mut conditions);
-        let mut parts: Vec<RowTest> = Vec::new();
-        let mut is_whole = true;
-        for condition in conditions {
-            match part(row, &condition) {
-                Ok(part) => add(&mut parts, part),
-                Err(error) => {
-                    is_whole = false;
-                    self.report_error(alias, &condition, &error);
-                }
+/// Splits the condition of a JOIN FIRST into row tests. Reports each part that is not a test.
+fn parts(scope: &mut Scope<'_, '_>, row: RowId, alias: &str, condition: Expr) -> Option<Vec<RowTest>> {
+    let mut conditions = Vec::new();
+    conjuncts(condition, &mut conditions);
+    let mut parts: Vec<RowTest> = Vec::new();
+    let mut is_whole = true;
+    for condition in conditions {
+        match part(row, &condition) {
+            Ok(part) => add(&mut parts, part),
+            Err(error) => {
+                is_whole = false;
+                report_error(scope, alias, &condition, &error);
             }
         }
-        is_whole.then_some(parts)
     }
+    is_whole.then_some(parts)
+}
 
-    /// Reports a condition that cannot be compiled to a row test.
-    fn report_error(&mut self, alias: &str, condition: &Expr, error: &MatchError) {
-        let label = match error {
-            MatchError::Elsewhere => format!("does not read `{alias}`"),
-            MatchError::BothSides => format!("both sides read `{alias}`"),
-            MatchError::Shape => "not one of the supported tests".to_owned(),
-            MatchError::Type(ty) => format!("this test does not support {}", article(*ty)),
-        };
-        let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "this condition cannot be compiled to rules")
-            .at(condition.span, label)
-            .with_note(format!(
-                "it is made of tests, with AND between them: `e = {alias}.c`, `e IN {alias}.c`, \
-                 `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`, `e & {alias}.m = {alias}.c`"
-            ))
-            .with_note(format!(
-                "any test may be `({alias}.c IS NULL OR ...)`; `e` must not read `{alias}`"
-            ))
-            .with_help("move other tests to WHERE, which is evaluated on the first matching row");
-        self.cx.report(match error {
-            MatchError::BothSides => {
-                diagnostic.with_help(format!("an unqualified name that `{alias}` has is its column"))
-            }
-            _ => diagnostic,
-        });
-    }
+/// Reports a condition that cannot be compiled to a row test.
+fn report_error(scope: &mut Scope<'_, '_>, alias: &str, condition: &Expr, error: &MatchError) {
+    let label = match error {
+        MatchError::Elsewhere => format!("does not read `{alias}`"),
+        MatchError::BothSides => format!("both sides read `{alias}`"),
+        MatchError::Shape => "not one of the supported tests".to_owned(),
+        MatchError::Type(ty) => format!("this test does not support {}", article(*ty)),
+    };
+    let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "this condition cannot be compiled to rules")
+        .at(condition.span, label)
+        .with_note(format!(
+            "it is made of tests, with AND between them: `e = {alias}.c`, `e IN {alias}.c`, \
+             `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`, `e & {alias}.m = {alias}.c`"
+        ))
+        .with_note(format!(
+            "any test may be `({alias}.c IS NULL OR ...)`; `e` must not read `{alias}`"
+        ))
+        .with_help("move other tests to WHERE, which is evaluated on the first matching row");
+    scope.cx.report(match error {
+        MatchError::BothSides => {
+            diagnostic.with_help(format!("an unqualified name that `{alias}` has is its column"))
+        }
+        _ => diagnostic,
+    });
 }
 
 /// Appends a test, or merges it with the other bound of the same range.

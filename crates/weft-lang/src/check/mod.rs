@@ -10,7 +10,7 @@ use weft_core::schema::Schema;
 use weft_core::{Type, Value};
 
 use crate::ast::{Ident, Item, TypeExpr};
-use crate::diagnostic::{Diagnostic, code};
+use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{self, Element, Expr, LocalId, Network};
 use crate::nearest::nearest;
 use crate::resolve::{self, Program, Resolver};
@@ -34,6 +34,7 @@ mod matching;
 mod named_ports;
 pub mod native;
 pub mod network;
+mod new_columns;
 mod null_narrowing;
 mod query;
 pub mod queue;
@@ -132,7 +133,58 @@ pub(crate) struct Cx<'a> {
     ports: Vec<String>,
 }
 
+impl Diagnostic {
+    /// Reports the diagnostic. Returns None, as the result of a check that found an error.
+    fn refuse<T>(self, cx: &mut Cx<'_>) -> Option<T> {
+        cx.report(self);
+        None
+    }
+
+    /// Like [`Self::refuse`], for a thing that is missing: see [`Cx::report_missing`].
+    fn refuse_missing<T>(self, cx: &mut Cx<'_>) -> Option<T> {
+        cx.report_missing(self);
+        None
+    }
+}
+
 impl Cx<'_> {
+    /// Reports an error with a label and a help.
+    fn fault(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        span: Span,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.report(Diagnostic::error(code, message).at(span, label).with_help(help));
+    }
+
+    /// Reports an error like [`Self::fault`]. Returns None, as the result of a check that found an error.
+    fn refuse<T>(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        span: Span,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Option<T> {
+        self.fault(code, message, span, label, help);
+        None
+    }
+
+    /// Reports a warning with a label and a help.
+    fn warn(
+        &mut self,
+        code: Code,
+        message: impl Into<String>,
+        span: Span,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.report(Diagnostic::warning(code, message).at(span, label).with_help(help));
+    }
+
     /// Adds a diagnostic, unless it is a consequence of a known one or the limit is reached.
     fn report(&mut self, diagnostic: Diagnostic) {
         let n_reported = match diagnostic.is_error() {
@@ -397,7 +449,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             Item::Chain(item) => {
                 let chain = chain::chain(cx, &network, (&mut elements, &filters), item);
                 if let Some(chain) = &chain {
-                    chain::check_mandatory(cx, &elements, chain);
+                    chain::whole::check_mandatory(cx, &elements, chain);
                 }
                 misses_chain |= chain.is_none();
                 network.chains.extend(chain);
@@ -407,8 +459,8 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
         }
     }
     network::check_routes(cx, &network.routes, &routes);
-    chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
-    chain::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
+    chain::whole::check_overlaps(cx, &network.chains, &network.routes, &chains);
+    chain::whole::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
     // For a chain with an error, checking its rows would only report that the chain is unknown.
     cx.has_gaps |= misses_chain;
     let mut fills = fill::Fills::default();
@@ -543,6 +595,12 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
 /// An element without any declarations: the scope of expressions outside elements.
 fn empty_element() -> Element {
     Element::empty("", Span::new(crate::source::FileId(0), 0, 0))
+}
+
+/// The results of several checks, all of which run; None if one has found an error.
+fn all<T>(found: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
+    let found: Vec<Option<T>> = found.collect();
+    found.into_iter().collect()
 }
 
 /// Joins names for a message; at most twelve are listed.

@@ -3,11 +3,12 @@
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
 
-use super::expr::article;
+use super::expr::{Environment, article, n_given, wrong_arguments};
 use super::functions;
 use super::network::settings;
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, empty_element};
+use super::{all, binding};
 use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, NativeRef, Setting};
@@ -25,11 +26,8 @@ const COST_NS_MAX: i64 = 1_000_000_000;
 pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
     if is_taken(&ast.name.name) {
         let message = format!("`{}` is a built-in function", ast.name.name);
-        let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
-            .at(ast.name.span, "name already used")
-            .with_help("choose another name");
-        cx.report(diagnostic);
-        return None;
+        let help = "choose another name";
+        return cx.refuse(code::DUPLICATE_NAME, message, ast.name.span, "name already used", help);
     }
     let Ok(native) = ast.native.value.parse::<Native>() else {
         let message = format!("there is no native function `{}`", ast.native.value);
@@ -45,8 +43,7 @@ pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<Nativ
                     .with_note(format!("functions with options: {}", keyed.collect::<Vec<_>>().join(", ")))
             }
         };
-        cx.report(diagnostic);
-        return None;
+        return diagnostic.refuse(cx);
     };
     let info = native.info();
     let ty = function_type(cx, &ast.ty)?;
@@ -250,8 +247,7 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
         Value::Int(ns @ 0..=COST_NS_MAX) => Some(NativeCost { base_ns: ns as u32, ns_per_kib: 0 }),
         _ => {
             let message = format!("COST must be 0 to {COST_NS_MAX} nanoseconds");
-            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits"));
-            None
+            Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits").refuse(cx)
         }
     }
 }
@@ -271,21 +267,17 @@ pub(super) fn function_argument(
     };
     let Some(named) = named else {
         let message = format!("parameter `{name}` takes a function");
-        let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-            .at(ast.span, "not a function name")
-            .with_help("write the name of a function, without parentheses");
-        cx.report(diagnostic);
-        return None;
+        let help = "write the name of a function, without parentheses";
+        return cx.refuse(code::NOT_A_FUNCTION, message, ast.span, "not a function name", help);
     };
     let at = find(cx, named)?;
     let function = &cx.functions[at];
     if function.ty != *ty && !fits_type(function, ty) {
         let message = format!("`{}` does not have the type of parameter `{name}`", named.name);
-        let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
+        return Diagnostic::error(code::NATIVE_MISMATCH, message)
             .at(ast.span, text_of(&function.ty))
-            .with_note(format!("expected {}", text_of(ty)));
-        cx.report(diagnostic);
-        return None;
+            .with_note(format!("expected {}", text_of(ty)))
+            .refuse(cx);
     }
     Some(Value::Int(at as i64))
 }
@@ -322,8 +314,7 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
             diagnostic = diagnostic.with_help("it takes constant arguments and can only be called");
         }
         let known = names.iter().map(String::as_str).chain(NATIVES.iter().map(|info| info.name));
-        cx.report_missing(with_nearest(diagnostic, name, known));
-        return None;
+        return with_nearest(diagnostic, name, known).refuse_missing(cx);
     };
     let first = |param: &Param| match param {
         Param::Int => Type::Int(64),
@@ -364,221 +355,200 @@ fn declare_help(info: &Info) -> String {
 // ---- calls -----------------------------------------------------------------------------------------------------
 
 impl Scope<'_, '_> {
-    /// Checks a call of a native function. The outer None: `name` is not one.
-    pub(super) fn native_call(
-        &mut self,
-        name: &Ident,
-        args: &[ast::Expr],
-        span: Span,
-    ) -> Option<Option<Expr>> {
-        let param = self.element.params.iter().position(|param| param.name == name.name);
-        if let Some((at, ty)) = param.and_then(|at| Some((at, self.element.params[at].function.clone()?))) {
-            return Some(self.typed_call(name, (NativeRef::Param(at), &ty, true), args, span));
-        }
-        if let Some(at) = self.cx.functions.iter().position(|known| known.name == name.name) {
-            let function = &self.cx.functions[at];
-            let info = function.native.info();
-            // A function passed under its own name is called under that name.
-            if function.name != info.name {
-                let (ty, fails) = (function.ty.clone(), info.fails.is_some());
-                return Some(self.typed_call(name, (NativeRef::Declared(at), &ty, fails), args, span));
-            }
-        }
-        let info = name.name.to_ascii_lowercase().parse::<Native>().ok()?.info();
-        if info.needs_key {
-            let message = format!("`{}` needs a key, so it must be declared first", info.name);
-            let diagnostic = Diagnostic::error(code::KEY_NOT_NAMED, message)
-                .at(name.span, "which key?")
-                .with_help(declare_help(info));
-            self.cx.report(diagnostic);
-            return Some(None);
-        }
-        Some(self.own_call(info, args, span))
-    }
-
-    /// Checks a call of a function whose type is declared.
-    fn typed_call(
-        &mut self,
-        name: &Ident,
-        (function, ty, fails): (NativeRef, &FunctionType, bool),
-        args: &[ast::Expr],
-        span: Span,
-    ) -> Option<Expr> {
-        if self.is_before_calls(span) {
-            return None;
-        }
-        if args.len() != ty.params.len() {
-            let message = format!("`{}` does not take these arguments", name.name);
-            let plural = if args.len() == 1 { "" } else { "s" };
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(span, format!("{} argument{plural} given", args.len()))
-                .with_help(format!("it is declared as `{} {}`", name.name, text_of(ty)));
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let typed: Vec<Option<Expr>> =
-            args.iter().zip(&ty.params).map(|(arg, param)| self.typed(arg, *param)).collect();
-        let is_pure = match function {
-            NativeRef::Declared(at) => self.cx.functions[at].effect == Effect::Pure,
-            NativeRef::Own(_) | NativeRef::Param(_) => true,
-        };
-        if self.bound.is_some() && !is_pure {
-            return self.draws(&name.name, span);
-        }
-        let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
-        let site = self.next_call_site();
-        Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
-    }
-
-    /// Checks a call of a native function by its own name.
-    fn own_call(&mut self, info: &'static Info, args: &[ast::Expr], span: Span) -> Option<Expr> {
-        if self.is_before_calls(span) {
-            return None;
-        }
-        let is_list = info.params.last() == Some(&Param::Constants);
-        let fits = if is_list { args.len() >= info.params.len() } else { args.len() == info.params.len() };
-        if !fits {
-            let message = format!("`{}` does not take these arguments", info.name);
-            let plural = if args.len() == 1 { "" } else { "s" };
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(span, format!("{} argument{plural} given", args.len()))
-                .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
-            self.cx.report(diagnostic);
-            return None;
-        }
-        let params = info.params.iter().copied().chain(std::iter::repeat(Param::Constants));
-        let typed: Vec<Option<Expr>> =
-            args.iter().zip(params).map(|(arg, param)| self.arg(info, arg, param)).collect();
-        let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
-        if info.native == Native::MatchesAny && !self.fits_together(&args[1..], span) {
-            return None;
-        }
-        if self.bound.is_some() && info.effect != Effect::Pure {
-            return self.draws(info.name, span);
-        }
-        let site = if info.effect == Effect::Pure { 0 } else { self.next_call_site() };
-        let ends = (info.result, info.nullable, info.fails.is_some());
-        Some(native_expr((NativeRef::Own(info.native), site), args, ends, span))
-    }
-
-    /// Calls are not possible in constants.
-    fn is_before_calls(&mut self, span: Span) -> bool {
-        let is_before = matches!(self.view, View::Constant | View::Row);
-        if is_before {
-            self.not_constant::<()>(span, "a native function can only be called in a handler");
-        }
-        is_before
-    }
-
-    fn next_call_site(&mut self) -> u32 {
+    pub(super) fn next_call_site(&mut self) -> u32 {
         *self.n_rand += 1;
         *self.n_rand - 1
     }
+}
 
-    /// Checks an argument of a native function.
-    fn arg(&mut self, info: &Info, ast: &ast::Expr, param: Param) -> Option<Expr> {
-        match param {
-            Param::Text => self.typed(ast, Type::Text(None)),
-            Param::Bytes => self.typed(ast, Type::Bytes(None)),
-            Param::Address => self.typed(ast, Type::IpAddr),
-            Param::Int => {
-                let typed = self.typed(ast, Type::Int(64))?;
-                self.check_slots(info, &typed).then_some(typed)
-            }
-            Param::Data => {
-                let typed = self.expr(ast, Some(Type::Text(None)))?;
-                let is_data = matches!(typed.ty, Type::Text(_) | Type::Bytes(_));
-                if is_data { Some(typed) } else { self.wrong_argument_type(info, &typed, param) }
-            }
-            Param::Scalar => {
-                let typed = self.expr(ast, None)?;
-                match typed.ty {
-                    Type::Text(_) | Type::Bool | Type::F64 => Some(typed),
-                    ty if types::is_integer(ty) && types::widens(ty, Type::Int(64))
-                        || ty == Type::Int(64) =>
-                    {
-                        self.coerce(typed, Type::Int(64))
-                    }
-                    _ => self.wrong_argument_type(info, &typed, param),
+/// Checks a call of a native function. The outer None: `name` is not one.
+pub(super) fn native_call(
+    scope: &mut Scope<'_, '_>,
+    name: &Ident,
+    args: &[ast::Expr],
+    span: Span,
+) -> Option<Option<Expr>> {
+    let param = scope.element.params.iter().position(|param| param.name == name.name);
+    if let Some((at, ty)) = param.and_then(|at| Some((at, scope.element.params[at].function.clone()?))) {
+        return Some(typed_call(scope, name, (NativeRef::Param(at), &ty, true), args, span));
+    }
+    if let Some(at) = scope.cx.functions.iter().position(|known| known.name == name.name) {
+        let function = &scope.cx.functions[at];
+        let info = function.native.info();
+        // A function passed under its own name is called under that name.
+        if function.name != info.name {
+            let (ty, fails) = (function.ty.clone(), info.fails.is_some());
+            return Some(typed_call(scope, name, (NativeRef::Declared(at), &ty, fails), args, span));
+        }
+    }
+    let info = name.name.to_ascii_lowercase().parse::<Native>().ok()?.info();
+    if info.needs_key {
+        let message = format!("`{}` needs a key, so it must be declared first", info.name);
+        scope.cx.fault(code::KEY_NOT_NAMED, message, name.span, "which key?", declare_help(info));
+        return Some(None);
+    }
+    Some(own_call(scope, info, args, span))
+}
+
+/// Checks a call of a function whose type is declared.
+fn typed_call(
+    scope: &mut Scope<'_, '_>,
+    name: &Ident,
+    (function, ty, fails): (NativeRef, &FunctionType, bool),
+    args: &[ast::Expr],
+    span: Span,
+) -> Option<Expr> {
+    if is_before_calls(scope, span) {
+        return None;
+    }
+    if args.len() != ty.params.len() {
+        let help = format!("it is declared as `{} {}`", name.name, text_of(ty));
+        let label = n_given(args.len());
+        return wrong_arguments(code::BAD_ARGUMENTS, &name.name, (span, &label), help).refuse(scope.cx);
+    }
+    let args = all(args.iter().zip(&ty.params).map(|(arg, param)| scope.typed(arg, *param)));
+    let is_pure = match function {
+        NativeRef::Declared(at) => scope.cx.functions[at].effect == Effect::Pure,
+        NativeRef::Own(_) | NativeRef::Param(_) => true,
+    };
+    if scope.bound.is_some() && !is_pure {
+        return binding::draws(scope, &name.name, span);
+    }
+    let args = args?;
+    let site = scope.next_call_site();
+    Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
+}
+
+/// Checks a call of a native function by its own name.
+fn own_call(scope: &mut Scope<'_, '_>, info: &'static Info, args: &[ast::Expr], span: Span) -> Option<Expr> {
+    if is_before_calls(scope, span) {
+        return None;
+    }
+    let is_list = info.params.last() == Some(&Param::Constants);
+    let fits = if is_list { args.len() >= info.params.len() } else { args.len() == info.params.len() };
+    if !fits {
+        let help = format!("it is `{}`: {}", info.signature(), info.doc);
+        let label = n_given(args.len());
+        return wrong_arguments(code::BAD_ARGUMENTS, info.name, (span, &label), help).refuse(scope.cx);
+    }
+    let params = info.params.iter().copied().chain(std::iter::repeat(Param::Constants));
+    let args = all(args.iter().zip(params).map(|(arg, param)| argument(scope, info, arg, param)))?;
+    if info.native == Native::MatchesAny && !fits_together(scope, &args[1..], span) {
+        return None;
+    }
+    if scope.bound.is_some() && info.effect != Effect::Pure {
+        return binding::draws(scope, info.name, span);
+    }
+    let site = if info.effect == Effect::Pure { 0 } else { scope.next_call_site() };
+    let ends = (info.result, info.nullable, info.fails.is_some());
+    Some(native_expr((NativeRef::Own(info.native), site), args, ends, span))
+}
+
+/// Calls are not possible in constants.
+fn is_before_calls(scope: &mut Scope<'_, '_>, span: Span) -> bool {
+    let is_before = matches!(scope.view, View::Constant | View::Row);
+    if is_before {
+        scope.not_constant::<()>(span, "a native function can only be called in a handler");
+    }
+    is_before
+}
+
+/// Checks an argument of a native function.
+fn argument(scope: &mut Scope<'_, '_>, info: &Info, ast: &ast::Expr, param: Param) -> Option<Expr> {
+    match param {
+        Param::Text => scope.typed(ast, Type::Text(None)),
+        Param::Bytes => scope.typed(ast, Type::Bytes(None)),
+        Param::Address => scope.typed(ast, Type::IpAddr),
+        Param::Int => {
+            let typed = scope.typed(ast, Type::Int(64))?;
+            check_slots(scope, info, &typed).then_some(typed)
+        }
+        Param::Data => {
+            let typed = scope.expr(ast, Some(Type::Text(None)))?;
+            let is_data = matches!(typed.ty, Type::Text(_) | Type::Bytes(_));
+            if is_data { Some(typed) } else { wrong_argument_type(scope, info, &typed, param) }
+        }
+        Param::Scalar => {
+            let typed = scope.expr(ast, None)?;
+            match typed.ty {
+                Type::Text(_) | Type::Bool | Type::F64 => Some(typed),
+                ty if types::is_integer(ty) && types::widens(ty, Type::Int(64)) || ty == Type::Int(64) => {
+                    scope.coerce(typed, Type::Int(64))
                 }
-            }
-            Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => {
-                self.constant_arg(ast, param)
+                _ => wrong_argument_type(scope, info, &typed, param),
             }
         }
-    }
-
-    /// Reports an argument of the wrong type.
-    fn wrong_argument_type<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
-        let message =
-            format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-            .at(typed.span, typed.ty.to_string())
-            .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Checks the constant size of a Maglev table.
-    fn check_slots(&mut self, info: &Info, n: &Expr) -> bool {
-        let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
-        let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
-        if !is_slot {
-            let message = format!("a Maglev table must have 1 to {MAGLEV_SLOTS_MAX} slots");
-            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(n.span, "outside the limits"));
-        }
-        is_slot
-    }
-
-    /// Checks a compile-time text: a literal, which is checked here, or a parameter.
-    fn constant_arg(&mut self, ast: &ast::Expr, param: Param) -> Option<Expr> {
-        let typed = self.typed(ast, Type::Text(None))?;
-        match (&typed.kind, &ast.kind) {
-            (ExprKind::Param(_), _) if !typed.nullable => Some(typed),
-            (ExprKind::Const(Value::Bytes(_)), Ast::Str(text)) => {
-                let fault = match param {
-                    Param::Pattern => bad_pattern(text),
-                    Param::Pointer => bad_pointer(text),
-                    _ => (text.is_empty() && param == Param::Constants)
-                        .then(|| ("an empty text occurs in every text".to_owned(), 0..0)),
-                };
-                let Some((why, at)) = fault else { return Some(typed) };
-                let what = if param == Param::Pattern { "regular expression" } else { "constant" };
-                let what = if param == Param::Pointer { "JSON pointer" } else { what };
-                let message = format!("invalid {what}: {why}");
-                let span = within(self.cx.sources.slice(ast.span), ast.span, at);
-                let diagnostic = Diagnostic::error(code::BAD_PATTERN, message).at(span, "here");
-                let diagnostic = match param {
-                    Param::Pointer => diagnostic.with_help(
-                        "write '/user/id'; '' selects the whole document, `~1` stands for `/` in a \
-                            name, `~0` for `~`",
-                    ),
-                    Param::Pattern => diagnostic.with_help("escape special characters with `\\`"),
-                    _ => diagnostic,
-                };
-                self.cx.report(diagnostic);
-                None
-            }
-            _ => self.not_constant(
-                ast.span,
-                "use a literal text or a parameter: it is compiled once for all tuples",
-            ),
+        Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => {
+            constant_arg(scope, ast, param)
         }
     }
+}
 
-    /// Checks the total length of all search texts.
-    fn fits_together(&mut self, texts: &[Expr], span: Span) -> bool {
-        let bytes = texts.iter().map(|text| match &text.kind {
-            ExprKind::Const(Value::Bytes(text)) => text.len(),
-            _ => 0,
-        });
-        let fits = bytes.sum::<usize>() <= PATTERN_BYTES_MAX;
-        if !fits {
-            let message = format!("all search texts together must not exceed {PATTERN_BYTES_MAX} bytes");
-            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too long"));
-        }
-        fits
+/// Reports an argument of the wrong type.
+fn wrong_argument_type<T>(scope: &mut Scope<'_, '_>, info: &Info, typed: &Expr, param: Param) -> Option<T> {
+    let message = format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
+    Diagnostic::error(code::BAD_ARGUMENTS, message)
+        .at(typed.span, typed.ty.to_string())
+        .with_help(format!("it is `{}`: {}", info.signature(), info.doc))
+        .refuse(scope.cx)
+}
+
+/// Checks the constant size of a Maglev table.
+fn check_slots(scope: &mut Scope<'_, '_>, info: &Info, n: &Expr) -> bool {
+    let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
+    let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
+    if !is_slot {
+        let message = format!("a Maglev table must have 1 to {MAGLEV_SLOTS_MAX} slots");
+        scope.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(n.span, "outside the limits"));
     }
+    is_slot
+}
+
+/// Checks a compile-time text: a literal, which is checked here, or a parameter.
+fn constant_arg(scope: &mut Scope<'_, '_>, ast: &ast::Expr, param: Param) -> Option<Expr> {
+    let typed = scope.typed(ast, Type::Text(None))?;
+    match (&typed.kind, &ast.kind) {
+        (ExprKind::Param(_), _) if !typed.nullable => Some(typed),
+        (ExprKind::Const(Value::Bytes(_)), Ast::Str(text)) => {
+            let fault = match param {
+                Param::Pattern => bad_pattern(text),
+                Param::Pointer => bad_pointer(text),
+                _ => (text.is_empty() && param == Param::Constants)
+                    .then(|| ("an empty text occurs in every text".to_owned(), 0..0)),
+            };
+            let Some((why, at)) = fault else { return Some(typed) };
+            let what = if param == Param::Pattern { "regular expression" } else { "constant" };
+            let what = if param == Param::Pointer { "JSON pointer" } else { what };
+            let message = format!("invalid {what}: {why}");
+            let span = within(scope.cx.sources.slice(ast.span), ast.span, at);
+            let diagnostic = Diagnostic::error(code::BAD_PATTERN, message).at(span, "here");
+            let diagnostic = match param {
+                Param::Pointer => diagnostic.with_help(
+                    "write '/user/id'; '' selects the whole document, `~1` stands for `/` in a \
+                        name, `~0` for `~`",
+                ),
+                Param::Pattern => diagnostic.with_help("escape special characters with `\\`"),
+                _ => diagnostic,
+            };
+            diagnostic.refuse(scope.cx)
+        }
+        _ => scope
+            .not_constant(ast.span, "use a literal text or a parameter: it is compiled once for all tuples"),
+    }
+}
+
+/// Checks the total length of all search texts.
+fn fits_together(scope: &mut Scope<'_, '_>, texts: &[Expr], span: Span) -> bool {
+    let bytes = texts.iter().map(|text| match &text.kind {
+        ExprKind::Const(Value::Bytes(text)) => text.len(),
+        _ => 0,
+    });
+    let fits = bytes.sum::<usize>() <= PATTERN_BYTES_MAX;
+    if !fits {
+        let message = format!("all search texts together must not exceed {PATTERN_BYTES_MAX} bytes");
+        scope.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too long"));
+    }
+    fits
 }
 
 /// Builds the call of a native function. A function that makes bytes may fail for lack of scratch.
@@ -644,10 +614,8 @@ fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
 /// Reports a function parameter that is used as a value.
 pub(super) fn not_a_value(cx: &mut Cx<'_>, param: &hir::Param, name: &Ident) {
     let message = format!("`{}` is a function", param.name);
-    let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-        .at(name.span, "expected a value")
-        .with_help(format!("call it: `{}(...)`", param.name));
-    cx.report(diagnostic);
+    let help = format!("call it: `{}(...)`", param.name);
+    cx.fault(code::NOT_A_FUNCTION, message, name.span, "expected a value", help);
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use weft_core::methods::{METHOD_PATTERNS_MAX, MethodSet};
 use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS, OptionDef};
 use weft_core::{Type, Value};
 
+use super::expr::{Environment, hash_or_zero};
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, empty_element};
 use crate::ast::{self, Ident};
@@ -100,10 +101,8 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     if let Some(setting) = settings.iter().find(|setting| setting.name == "speed")
         && ![&b"recorded"[..], b"full"].iter().any(|speed| setting.value == Value::Bytes(speed.to_vec()))
     {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "unknown speed of a capture")
-            .at(setting.span, "unknown")
-            .with_help("write `speed = 'recorded'` or `speed = 'full'`");
-        cx.report(diagnostic);
+        let help = "write `speed = 'recorded'` or `speed = 'full'`";
+        cx.fault(code::UNKNOWN_OPTION, "unknown speed of a capture", setting.span, "unknown", help);
     }
     if *kind == PortKind::Veth {
         check_peer(cx, ast, &settings, example);
@@ -111,11 +110,9 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let writes =
         settings.iter().find(|setting| setting.name == "write" && setting.value == Value::Bool(true));
     if let (Some(_), Some(speed)) = (writes, settings.iter().find(|setting| setting.name == "speed")) {
-        let diagnostic =
-            Diagnostic::error(code::OPTION_CONFLICT, "`speed` does not apply to a capture that is written")
-                .at(speed.span, "applies to reading only")
-                .with_help("remove `speed`, or `write`");
-        cx.report(diagnostic);
+        let message = "`speed` does not apply to a capture that is written";
+        let help = "remove `speed`, or `write`";
+        cx.fault(code::OPTION_CONFLICT, message, speed.span, "applies to reading only", help);
     }
     port(*kind, settings)
 }
@@ -146,7 +143,7 @@ pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
 fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
     let is_file = match port.kind {
         PortKind::Memory => return None,
-        PortKind::Pcap if !super::chain::writes_capture(port) => return None,
+        PortKind::Pcap if !writes_capture(port) => return None,
         kind => kind == PortKind::Pcap,
     };
     let namespace = port.options.iter().find(|option| option.name == "namespace");
@@ -195,20 +192,18 @@ fn is_flow(by: &ast::Expr) -> bool {
 
 /// Checks `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
-    let element = super::chain::standalone_frame_element(cx, name, by.span, |scope| {
+    let element = super::chain::standalone::standalone_frame_element(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {
             let message = "a group selects by the contents of frames only";
-            let diagnostic = Diagnostic::error(code::NOT_CONSTANT, message)
+            return Diagnostic::error(code::NOT_CONSTANT, message)
                 .at(by.span, "may differ for the same frame")
                 .with_help(
                     "select by fields: `SELECT BY ip.src`; to choose a port by name, use REDIRECT TO in an element",
-                );
-            scope.cx.report(diagnostic);
-            return None;
+                ).refuse(scope.cx);
         }
-        Some(StmtKind::Mark { fields: vec![(Mark::Class, scope.hash_or_zero(value))] })
+        Some(StmtKind::Mark { fields: vec![(Mark::Class, hash_or_zero(value))] })
     })?;
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
@@ -216,21 +211,17 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
 /// Checks the weight of a port in a group.
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
-            .at(ast.span, "has no meaning here")
-            .with_help("remove the weight, or select by flow: `SELECT BY flow()`");
-        cx.report(diagnostic);
-        return None;
+        let message = "weights need SELECT BY flow()";
+        let help = "remove the weight, or select by flow: `SELECT BY flow()`";
+        return cx.refuse(code::OPTION_CONFLICT, message, ast.span, "has no meaning here", help);
     }
     let weight = match ast.kind {
         ast::ExprKind::Int(n) => u16::try_from(n).ok().filter(|n| (1..=GROUP_WEIGHTS_MAX).contains(n)),
         _ => None,
     };
     if weight.is_none() {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight must be a whole number")
-            .at(ast.span, "share of the flows")
-            .with_help(format!("write a weight from 1 to {GROUP_WEIGHTS_MAX}"));
-        cx.report(diagnostic);
+        let help = format!("write a weight from 1 to {GROUP_WEIGHTS_MAX}");
+        cx.fault(code::BAD_LITERAL, "a weight must be a whole number", ast.span, "share of the flows", help);
     }
     weight
 }
@@ -248,7 +239,7 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
         cx.report(diagnostic);
     }
     for ((port, _), (name, _)) in members.iter().zip(&ast.members) {
-        let reads = ports[*port].kind == PortKind::Pcap && !super::chain::writes_capture(&ports[*port]);
+        let reads = ports[*port].kind == PortKind::Pcap && !writes_capture(&ports[*port]);
         let is_tun = |port: usize| ports[port].kind == PortKind::Tun;
         let (message, label, help) = match () {
             () if reads => {
@@ -292,8 +283,7 @@ fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str)
     let Some((span, message, label)) = fault else { return };
     let written = format!("{} {example}", ast.kind.name.to_ascii_lowercase());
     let help = format!("write `ON {}`", written.trim_end());
-    let diagnostic = Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help);
-    cx.report(diagnostic);
+    cx.fault(code::BAD_ADDRESS, message, span, label, help);
 }
 
 /// Checks the peer of a veth port: it needs a name, different from this end's in the same namespace, and may have an
@@ -359,10 +349,8 @@ pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {
                 }
                 _ => format!("unknown protocol `{}`", ast.protocol.name),
             };
-            let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-                .at(ast.protocol.span, "ignored")
-                .with_help("write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`");
-            cx.report(diagnostic);
+            let help = "write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`";
+            cx.fault(code::LAYER_NOT_IN_VERSION, message, ast.protocol.span, "ignored", help);
             Some(Address::Tcp(text.clone()))
         }
     };
@@ -468,10 +456,9 @@ pub fn address(text: &str) -> Option<Address> {
 
 /// Reports an invalid address, and returns a replacement so that checking continues.
 fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
-    let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
-        .at(text.span, "invalid address")
-        .with_help("write 'host:port', '[::1]:port' or 'unix:/path'");
-    cx.report(diagnostic);
+    let message = format!("`{}` is not an address", text.value);
+    let help = "write 'host:port', '[::1]:port' or 'unix:/path'";
+    cx.fault(code::BAD_ADDRESS, message, text.span, "invalid address", help);
     Address::Tcp(text.value.clone())
 }
 
@@ -601,11 +588,10 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {
         let message = format!("a METHOD has at most {METHOD_PATTERNS_MAX} patterns");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+        return Diagnostic::error(code::OVER_LIMIT, message)
             .at(clause.span, format!("{} patterns", clause.patterns.len()))
-            .with_help("replace names with `*` patterns, or split the chain");
-        cx.report(diagnostic);
-        return None;
+            .with_help("replace names with `*` patterns, or split the chain")
+            .refuse(cx);
     }
     let all: Vec<String> = cx.schema.methods().map(|(path, _)| path).collect();
     let is_any = |set: &MethodSet| all.is_empty() || all.iter().any(|path| set.contains(path.as_bytes()));
@@ -711,6 +697,11 @@ fn equalities<'e>(expr: &'e Expr, found: &mut Vec<(&'e ExprKind, &'e Value)>) {
         },
         _ => {}
     }
+}
+
+/// Whether a port is a capture file that is open for writing.
+pub(super) fn writes_capture(port: &Port) -> bool {
+    port.options.iter().any(|option| option.name == "write" && option.value == Value::Bool(true))
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! NULL narrowing: after a condition has excluded NULL, a value has a non-nullable type. It applies to LETs and to
 //! frame fields, because no handler can set a frame field to NULL.
 
-use super::scope::Scope;
-use crate::hir::{ColumnLocation, Expr, ExprKind, LocalId};
-use weft_core::wire::{FieldRef, LayerRef};
+use crate::hir::{Expr, ExprKind, LocalId};
 
 /// A value that is known not to be NULL at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,10 +10,37 @@ pub(super) enum NonNull {
     Column(usize),
 }
 
-impl Scope<'_, '_> {
+/// The values that are known not to be NULL at this point.
+#[derive(Debug)]
+pub(super) struct NonNulls {
+    known: Vec<NonNull>,
+    /// Columns are fields of a frame.
+    are_frames: bool,
+}
+
+impl NonNulls {
+    pub(super) fn new(are_frames: bool) -> Self {
+        Self { known: Vec::new(), are_frames }
+    }
+
     /// Whether the value is known not to be NULL here.
-    pub(super) fn is_non_null(&self, of: NonNull) -> bool {
-        self.non_null.contains(&of)
+    pub(super) fn contains(&self, of: NonNull) -> bool {
+        self.known.contains(&of)
+    }
+
+    /// The columns that are known not to be NULL here.
+    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
+        self.known.iter().filter_map(|known| if let NonNull::Column(at) = known { Some(*at) } else { None })
+    }
+
+    /// The number of facts, for [`Self::forget_after`].
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Forgets all facts but the first `n`.
+    pub(super) fn forget_after(&mut self, n: usize) {
+        self.known.truncate(n);
     }
 
     /// Assumes that a condition is true up to the end of the block, and marks its values as not NULL.
@@ -26,7 +51,7 @@ impl Scope<'_, '_> {
                 self.assume_true(right);
             }
             ExprKind::Not(inner) => match &inner.kind {
-                ExprKind::IsNull(operand) => self.mark_non_null(operand),
+                ExprKind::IsNull(operand) => self.mark(operand),
                 _ => self.assume_known(inner),
             },
             _ => self.assume_known(condition),
@@ -37,10 +62,10 @@ impl Scope<'_, '_> {
     fn assume_known(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Compare { left, right, .. } => {
-                self.mark_non_null(left);
-                self.mark_non_null(right);
+                self.mark(left);
+                self.mark(right);
             }
-            _ => self.mark_non_null(condition),
+            _ => self.mark(condition),
         }
     }
 
@@ -51,36 +76,17 @@ impl Scope<'_, '_> {
                 self.assume_not_true(left);
                 self.assume_not_true(right);
             }
-            ExprKind::IsNull(operand) => self.mark_non_null(operand),
+            ExprKind::IsNull(operand) => self.mark(operand),
             ExprKind::Not(inner) if !inner.nullable => self.assume_true(inner),
             _ => {}
         }
     }
 
-    /// Whether a field of a frame is present because a condition has tested its layer.
-    pub(super) fn is_in_known_layer(&self, field: &FieldRef) -> bool {
-        let holds = |layer: &LayerRef| {
-            layer.level == field.layer.level
-                && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
-        };
-        let n_columns = self.element.columns.len();
-        let mut known_layers = self.non_null.iter().filter_map(|known| match known {
-            NonNull::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
-            NonNull::Local(_) => None,
-        });
-        let mut is_layer_known = || {
-            known_layers.any(|(_, place)| {
-                matches!(place, ColumnLocation::Frame(known) if known.fields.is_none() && holds(&known.layer))
-            })
-        };
-        field.fields.is_some() && !self.cx.formats.may_lack(field) && is_layer_known()
-    }
-
     /// Marks a local or a column of a packet element as not NULL. Ignores every other expression.
-    fn mark_non_null(&mut self, expr: &Expr) {
+    fn mark(&mut self, expr: &Expr) {
         match expr.kind {
-            ExprKind::Local(id) => self.non_null.push(NonNull::Local(id)),
-            ExprKind::Column(at) if self.is_packet() => self.non_null.push(NonNull::Column(at)),
+            ExprKind::Local(id) => self.known.push(NonNull::Local(id)),
+            ExprKind::Column(at) if self.are_frames => self.known.push(NonNull::Column(at)),
             _ => {}
         }
     }

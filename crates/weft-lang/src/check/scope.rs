@@ -1,20 +1,29 @@
 //! Name resolution: the meaning of a name at a point in a program.
 
+mod locals;
+mod rows;
+mod unknown;
+
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
-use super::binding::{BindingContext, ListElement};
-use super::element::OLD;
-use super::null_narrowing::NonNull;
-use super::{Cx, frame, quoted_list};
+use super::binding::BindingContext;
+use super::new_columns::NewColumns;
+use super::null_narrowing::{NonNull, NonNulls};
+use super::{Cx, binding, frame, table};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta,
-    Row, RowId, Table, TableRef,
+    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, Meta, Row, RowId,
+    Table, TableRef,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
+
+use locals::Locals;
+use rows::Rows;
+pub(super) use rows::{ColumnVisibility, VisibleRow};
+pub(super) use unknown::not_in_status_condition;
 
 /// The set of names available at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,45 +48,19 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) element: &'a Element,
     pub(super) shared: &'a [Table],
     pub(super) view: View,
-    pub(super) locals: Vec<Local>,
-    pub(super) rows: Vec<Row>,
-    /// Visible LETs, innermost last; None for one whose value has an error.
-    pub(super) names: Vec<(Ident, Option<LocalId>)>,
-    /// Visible rows, innermost last.
-    pub(super) visible_rows: Vec<VisibleRow>,
+    pub(super) locals: Locals,
+    pub(super) rows: Rows,
     /// Call sites of `rand()` so far in this element.
     pub(super) n_rand: &'a mut u32,
     /// The merged column that a SET changes by its own operation; the operation may read it.
     pub(super) merging: Option<(RowId, usize)>,
     /// The column that a SET may count in: its value is a call of `counted`.
     pub(super) counting: Option<(RowId, usize)>,
-    /// Frame columns that are declared by their first use here; they follow the element's columns.
-    pub(super) frames: Vec<(Column, ColumnLocation)>,
-    /// The values that are known not to be NULL here.
-    pub(super) non_null: Vec<NonNull>,
+    /// Columns that are declared by their first use here.
+    pub(super) new_columns: NewColumns,
+    pub(super) non_null: NonNulls,
     /// The column whose binding is checked.
     pub(super) bound: Option<BindingContext<'a>>,
-    /// The element of the list expression whose condition is checked.
-    pub(super) item: Option<ListElement>,
-}
-
-/// A row that can be seen.
-#[derive(Clone, Debug)]
-pub(super) struct VisibleRow {
-    pub(super) alias: String,
-    pub(super) row: RowId,
-    pub(super) visibility: ColumnVisibility,
-}
-
-/// The meaning of an unqualified column name for a visible row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ColumnVisibility {
-    /// This row's column takes precedence over all other names: the table of an UPDATE.
-    First,
-    /// This row's column, if the name is unique; a column of USING is the same as that of `input`.
-    Joined(Vec<String>),
-    /// None: the columns must be qualified with the alias.
-    Hidden,
 }
 
 /// The engine's metadata of a tuple: name, type, nullable.
@@ -176,24 +159,25 @@ impl<'a, 'c> Scope<'a, 'c> {
         view: View,
         n_rand: &'a mut u32,
     ) -> Self {
-        let (locals, rows, names, visible_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             cx,
             element,
             shared,
             view,
-            locals,
-            rows,
-            names,
-            visible_rows,
+            locals: Locals::default(),
+            rows: Rows::default(),
             n_rand,
             merging: None,
             counting: None,
-            frames: Vec::new(),
-            non_null: Vec::new(),
+            new_columns: NewColumns::after(element.columns.len(), Vec::new()),
+            non_null: NonNulls::new(element.layer != Layer::Rpc),
             bound: None,
-            item: None,
         }
+    }
+
+    /// The locals, the rows, and the columns that are declared here.
+    pub(super) fn into_parts(self) -> (Vec<Local>, Vec<Row>, Vec<(Column, ColumnLocation)>) {
+        (self.locals.into_all(), self.rows.into_all(), self.new_columns.into_all())
     }
 
     // ---- tables ------------------------------------------------------------------------------------------------
@@ -203,19 +187,18 @@ impl<'a, 'c> Scope<'a, 'c> {
         let own = self.element.tables.iter().position(|table| table.name == name.name).map(TableRef::Own);
         let shared = || self.shared.iter().position(|table| table.name == name.name).map(TableRef::Shared);
         let Some(found) = own.or_else(shared) else {
-            self.report_unknown_table(name);
+            unknown::report_unknown_table(self, name);
             return None;
         };
         let table = self.table(found);
         if table.per_worker && matches!(self.view, View::Handler(kind) if kind.is_timed()) {
             let message =
                 format!("{} runs once per node, but each worker has its own `{}`", self.words(), name.name);
-            let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
+            return Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
                 .at(name.span, "which worker's table?")
                 .with_label(table.span, "declared PER WORKER")
-                .with_help("remove PER WORKER, or count in a `VAR ... MERGE SUM`");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("remove PER WORKER, or count in a `VAR ... MERGE SUM`")
+                .refuse(self.cx);
         }
         Some(found)
     }
@@ -233,60 +216,25 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// A new row of a table.
-    pub(super) fn add_row(&mut self, table: TableRef, optional: bool) -> RowId {
-        self.rows.push(Row { table, optional });
-        RowId(self.rows.len() - 1)
-    }
-
     /// The column of a table; reports an error if it is unknown.
     pub(super) fn column_of(&mut self, table: TableRef, name: &Ident) -> Option<usize> {
-        let table = self.table(table);
-        let found = table.columns.iter().position(|column| column.name == name.name);
-        if found.is_none() {
-            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-            let message = format!("table `{}` has no column `{}`", table.name, name.name);
-            let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
-                .at(name.span, "unknown column")
-                .with_note(format!("it has: {}", names.join(", ")));
-            self.cx.report_unless_broken(table.span, with_nearest(diagnostic, name, names));
-        }
-        found
-    }
-
-    /// Reports an unknown table, with the nearest name or a declaration.
-    fn report_unknown_table(&mut self, name: &Ident) {
-        let known: Vec<&str> =
-            self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str()).collect();
-        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, format!("unknown table `{}`", name.name))
-            .at(name.span, "not a table of this element or a shared table");
-        let diagnostic = match known.is_empty() {
-            true => diagnostic.with_help(format!(
-                "declare it: `TABLE {} (key TEXT(64) PRIMARY KEY, ...) MAX 10000 ROWS EVICT OLDEST;`",
-                name.name
-            )),
-            false => {
-                with_nearest(diagnostic.with_note(format!("there are: {}", known.join(", "))), name, known)
-            }
-        };
-        self.cx.report_missing(diagnostic);
+        table::column_of(self.cx, self.table(table), name)
     }
 
     // ---- names -------------------------------------------------------------------------------------------------
 
     /// Resolves a path to its value. Reports an unknown one.
-    pub(super) fn path(&mut self, path: &Path) -> Option<Expr> {
-        if let Some(found) = self.bound_path(path) {
+    pub(super) fn resolve(&mut self, path: &Path) -> Option<Expr> {
+        if let Some(found) = binding::bound_path(self, path) {
             return found;
         }
         match path.segments.as_slice() {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.input_column(column),
             [alias, column] => {
-                match self.visible_rows.iter().rposition(|visible| visible.alias == alias.name) {
-                    Some(at) => {
-                        let row = self.visible_rows[at].row;
-                        let column_index = self.column_of(self.rows[row.0].table, column)?;
+                match self.rows.visible().iter().rfind(|visible| visible.alias == alias.name) {
+                    Some(&VisibleRow { row, .. }) => {
+                        let column_index = self.column_of(self.rows.get(row).table, column)?;
                         self.row_column(row, column_index, path.span)
                     }
                     None => self.layer_path(path),
@@ -298,19 +246,19 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// A path that begins with a layer of a frame, or with an unknown name.
     fn layer_path(&mut self, path: &Path) -> Option<Expr> {
-        match self.frame_path(path) {
+        match frame::frame_path(self, path) {
             Some(found) => found,
-            None => self.unknown_path(path),
+            None => unknown::unknown_path(self, path),
         }
     }
 
     /// Resolves a name without a dot: a LET, a column of a joined row, a column of the element, or a declaration.
     /// None if it is unknown.
     fn bare_name(&mut self, name: &Ident) -> Option<Expr> {
-        if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
+        if let Some((_, local)) = self.locals.find(&name.name) {
             let id = (*local)?;
-            let Local { ty, nullable, .. } = self.locals[id.0];
-            let nullable = nullable && !self.is_non_null(NonNull::Local(id));
+            let Local { ty, nullable, .. } = *self.locals.get(id);
+            let nullable = nullable && !self.non_null.contains(NonNull::Local(id));
             return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
         }
         if let Some(found) = self.joined_column(name) {
@@ -332,21 +280,21 @@ impl<'a, 'c> Scope<'a, 'c> {
             return Some(leaf(ExprKind::Egress, Type::Text(None), true, name.span));
         }
         let path = Path { segments: vec![name.clone()], span: name.span };
-        if let Some(found) = self.frame_path(&path) {
+        if let Some(found) = frame::frame_path(self, &path) {
             return found;
         }
         if let Some(status) = Status::from_name(&name.name) {
             let value = Value::Int(i64::from(status.code()));
             return Some(leaf(ExprKind::Const(value), Type::Status, false, name.span));
         }
-        self.unknown_name(name)
+        unknown::unknown_name(self, name)
     }
 
     /// Finds the column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
-        for visible in self.visible_rows.iter().rev() {
-            let table = self.table(self.rows[visible.row.0].table);
+        for visible in self.rows.visible().iter().rev() {
+            let table = self.table(self.rows.get(visible.row).table);
             let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
             match &visible.visibility {
                 ColumnVisibility::First if found.is_empty() => {
@@ -358,7 +306,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         // The columns of USING are equal, so any of them is correct; `input` has the column too.
         if let Some((row, at, _)) = found.iter().rev().find(|(.., is_using)| *is_using)
-            && !self.rows[row.0].optional
+            && !self.rows.get(*row).optional
         {
             return Some(self.row_column(*row, *at, name.span));
         }
@@ -367,34 +315,14 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         let (row, at, _) = *found.first()?;
         if found.len() > 1 || self.own_column(&name.name).is_some() {
-            return Some(self.ambiguous(name));
+            return Some(unknown::ambiguous(self, name));
         }
         Some(self.row_column(row, at, name.span))
     }
 
-    /// Reports a name that several visible rows have.
-    fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
-        let visible_rows = self
-            .visible_rows
-            .iter()
-            .filter(|visible| matches!(visible.visibility, ColumnVisibility::Joined(_)));
-        let mut owners: Vec<&str> = visible_rows.map(|visible| visible.alias.as_str()).collect();
-        if self.own_column(&name.name).is_some() {
-            owners.push("input");
-        }
-        let ways: Vec<String> = owners.iter().map(|owner| format!("`{owner}.{}`", name.name)).collect();
-        let message =
-            format!("`{}` is ambiguous: it could be a column of {}", name.name, owners.join(" or of "));
-        let diagnostic = Diagnostic::error(code::AMBIGUOUS_NAME, message)
-            .at(name.span, "which one?")
-            .with_help(format!("write {}", ways.join(" or ")));
-        self.cx.report(diagnostic);
-        None
-    }
-
     /// Reads a column of a table row. Reports a merged column outside of ON EVERY.
     pub(super) fn row_column(&mut self, row: RowId, at: usize, span: Span) -> Option<Expr> {
-        let Row { table, optional } = self.rows[row.0];
+        let &Row { table, optional } = self.rows.get(row);
         let table = self.table(table);
         let column = &table.columns[at];
         if self.cx.is_broken(column.span) {
@@ -409,12 +337,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         if column.merge.is_some() && !is_merged && self.merging != Some((row, at)) {
             let message =
                 format!("`{}.{}` is merged, so it can only be read in ON EVERY", table.name, column.name);
-            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+            return Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(span, "read here")
                 .with_label(column.span, "declared MERGE")
-                .with_help("remove MERGE if other handlers must read it");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("remove MERGE if other handlers must read it")
+                .refuse(self.cx);
         }
         let nullable = column.nullable || optional;
         Some(leaf(ExprKind::RowColumn { row, column: at }, column.ty, nullable, span))
@@ -440,7 +367,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         match self.read_meta(name) {
             Some(found) => Some(found),
-            None => self.unknown_column(name),
+            None => unknown::unknown_column(self, name),
         }
     }
 
@@ -478,270 +405,33 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         if var.merge.is_some() && self.view != View::Handler(HandlerKind::Every) {
             let message = format!("`{}` is merged, so it can only be read in ON EVERY", var.name);
-            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+            return Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(name.span, "read here")
                 .with_label(var.span, "declared MERGE")
-                .with_help("remove MERGE if other handlers must read it");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("remove MERGE if other handlers must read it")
+                .refuse(self.cx);
         }
         Some(leaf(ExprKind::Var(at), var.ty, false, name.span))
-    }
-
-    // ---- faults ------------------------------------------------------------------------------------------------
-
-    /// Reports a name that is not available in the condition of a policy.
-    pub(super) fn not_in_status_condition<T>(&mut self, what: &str, span: Span) -> Option<T> {
-        let params: Vec<String> =
-            self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
-        let message = format!("a policy's condition can only use the call's status, not {what}");
-        let diagnostic = Diagnostic::error(code::STATUS_ONLY, message)
-            .at(span, "not available when a call ends")
-            .with_note(match params.is_empty() {
-                true => "it may read only `status`".to_owned(),
-                false => format!("it may read `status` and the parameters: {}", params.join(", ")),
-            })
-            .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
-        self.cx.report(diagnostic);
-        None
-    }
-
-    /// Reports an unknown name with dots.
-    fn unknown_path<T>(&mut self, path: &Path) -> Option<T> {
-        if self.view == View::StatusCondition {
-            return self.not_in_status_condition(&format!("`{}`", path.to_dotted()), path.span);
-        }
-        if self.is_packet() && !self.is_table(&path.segments[0].name) {
-            self.unknown_layer(path);
-            return None;
-        }
-        let (first, dotted) = (&path.segments[0], path.to_dotted());
-        let last = path.segments.last().expect("a path is never empty");
-        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{dotted}`"))
-            .at(path.span, "unknown");
-        let diagnostic = if matches!(first.name.as_str(), "input" | "req" | "resp") {
-            diagnostic.with_note("an element declares columns; the chain binds them to fields").with_help(
-                format!(
-                    "declare a column `{0}`, and bind it in the chain: `{1} ({0} := req.{2})`",
-                    last.name,
-                    self.element.name,
-                    tail(path)
-                ),
-            )
-        } else {
-            let aliases: Vec<&str> = self.visible_rows.iter().map(|visible| visible.alias.as_str()).collect();
-            let diagnostic = match self.is_table(&first.name) {
-                true if self.visible_rows.iter().any(|visible| visible.alias == OLD) => diagnostic.with_help(format!(
-                    "read the removed row as `OLD.{0}`; read another row with `(SELECT {0} FROM {1} WHERE ...)`",
-                    last.name, first.name
-                )),
-                true => diagnostic.with_help(format!(
-                    "read the row: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
-                    last.name, first.name
-                )),
-                false => diagnostic,
-            };
-            with_nearest(diagnostic, first, aliases)
-        };
-        self.cx.report_missing(diagnostic);
-        None
-    }
-
-    /// Reports a column that `input` does not have.
-    fn unknown_column<T>(&mut self, name: &Ident) -> Option<T> {
-        if self.report_elsewhere(name) {
-            return None;
-        }
-        let direction = self.view.direction();
-        let columns = self.element.columns.iter().filter(|column| Some(column.direction) == direction);
-        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-        let message = format!("`input` has no column `{}`", name.name);
-        let mut diagnostic =
-            Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "not a column of this element");
-        if !names.is_empty() {
-            diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
-        }
-        let near = nearest(&name.name, names.iter().copied());
-        let clause = match direction {
-            Some(Direction::Response) => "RETURNS",
-            _ if self.is_packet() => "ON packet",
-            _ => "ON rpc",
-        };
-        let diagnostic = match near {
-            Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
-            None => diagnostic
-                .with_help(format!("declare it in the head of the element: `{clause} ({} TEXT)`", name.name)),
-        };
-        self.cx.report_missing(diagnostic);
-        None
-    }
-
-    /// Reports an unknown name, with the nearest known ones.
-    fn unknown_name<T>(&mut self, name: &Ident) -> Option<T> {
-        if self.view == View::StatusCondition {
-            return self.unknown_ending(name);
-        }
-        if self.report_elsewhere(name) {
-            return None;
-        }
-        let message = format!("unknown name `{}`", name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
-        if self.cx.sources.slice(name.span).starts_with('"') {
-            // As in SQL, double quotes denote a name; users of other languages mean a text.
-            let text = format!("'{}'", name.name.replace('\'', "''"));
-            let help = format!("write a text in single quotes: `{text}`");
-            self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
-            return None;
-        }
-        if let Layer::Packet(Some(layer)) = &self.element.layer
-            && let Some(path) = self.cx.formats.path_of(layer, &name.name)
-        {
-            let diagnostic = diagnostic
-                .with_help(format!("write a header field with its layer: `{path}`"))
-                .with_fix(name.span, path);
-            self.cx.report_missing(diagnostic);
-            return None;
-        }
-        if self.cx.ports.contains(&name.name) {
-            // A chain names ports without quotes; in an element, port names are texts.
-            let text = format!("'{}'", name.name);
-            let help = format!("write the port's name as a text: `{text}`");
-            self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
-            return None;
-        }
-        let visible = self.visible_names();
-        let near = nearest(&name.name, visible.iter().map(String::as_str))
-            .or_else(|| nearest(&name.name, status_names()));
-        let diagnostic = match near {
-            Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
-            None if visible.is_empty() => diagnostic,
-            None => diagnostic.with_note(format!("known here: {}", quoted_list(&visible))),
-        };
-        self.cx.report_missing(diagnostic);
-        None
-    }
-
-    /// Reports a misspelled status or parameter, or a name that is not available when a call ends.
-    fn unknown_ending<T>(&mut self, name: &Ident) -> Option<T> {
-        let visible = self.visible_names();
-        let is_elsewhere = METAS.iter().any(|(known, ..)| *known == name.name)
-            || self.element.columns.iter().any(|column| column.name == name.name);
-        let near = nearest(&name.name, visible.iter().map(String::as_str))
-            .or_else(|| nearest(&name.name, status_names()));
-        let Some(near) = near.filter(|_| !is_elsewhere) else {
-            return self.not_in_status_condition(&format!("`{}`", name.name), name.span);
-        };
-        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{}`", name.name))
-            .at(name.span, "unknown")
-            .with_help(format!("write `{near}`"))
-            .with_fix(name.span, near);
-        self.cx.report_missing(diagnostic);
-        None
-    }
-
-    /// Reports a name that the element declares but that is not available in this handler.
-    fn report_elsewhere(&mut self, name: &Ident) -> bool {
-        let element = self.element;
-        let column = element.columns.iter().find(|column| column.name == name.name);
-        let message = format!("`{}` is not available in {}", name.name, self.words());
-        let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message);
-        let in_handler = matches!(self.view, View::Handler(_));
-        let diagnostic = if let Some(column) = column.filter(|_| in_handler) {
-            let (event, other) = match column.direction {
-                Direction::Request => ("ON REQUEST", "request"),
-                Direction::Response => ("ON RESPONSE", "response"),
-            };
-            let help = match self.view {
-                View::Handler(kind) if kind.is_departure() => {
-                    format!("save it in a column of the table, and read it here as `OLD.{}`", column.name)
-                }
-                _ => format!(
-                    "save it in a CALL column: `CALL (saved_{0} {1});` and `SET saved_{0} = {0};` {event}",
-                    column.name,
-                    with_length(column.ty),
-                ),
-            };
-            diagnostic
-                .at(name.span, format!("a column of the {other}, available in {event}"))
-                .with_label(column.span, "declared here")
-                .with_help(help)
-        } else if let Some(cell) = element.call.iter().find(|cell| cell.name == name.name) {
-            let why = if in_handler {
-                "a CALL column, but there is no call here"
-            } else {
-                "available in call handlers only"
-            };
-            diagnostic
-                .at(name.span, why)
-                .with_label(cell.span, "declared here")
-                .with_help("use a VAR or a TABLE for data that outlives a call")
-        } else if let Some(var) = element.vars.iter().find(|var| var.name == name.name) {
-            diagnostic
-                .at(name.span, "a variable, whose value is known at run time only")
-                .with_label(var.span, "declared here")
-                .with_help("use a literal or a parameter")
-        } else if self.is_packet()
-            && (METAS.iter().chain(frame::METAS)).any(|(known, ..)| *known == name.name)
-        {
-            let names: Vec<&str> = frame::METAS.iter().map(|(known, ..)| *known).collect();
-            diagnostic.at(name.span, "not available here").with_help(format!(
-                "available in ON PACKET: {}, and header fields such as `ip.src`",
-                names.join(", ")
-            ))
-        } else if let Some((known, meta, ..)) = METAS.iter().find(|(known, ..)| *known == name.name) {
-            diagnostic.at(name.span, "not available here").with_help(match meta {
-                Meta::EndedBy => format!("`{known}` is available in ON CLOSE"),
-                Meta::Elapsed | Meta::Status | Meta::Upstream => {
-                    format!("`{known}` is available in ON RESPONSE and ON CLOSE")
-                }
-                Meta::Size | Meta::Index | Meta::Payload => {
-                    format!("`{known}` is available in ON REQUEST and ON RESPONSE")
-                }
-                _ => format!("`{known}` is available in the handlers of a call"),
-            })
-        } else if name.name == "error" {
-            diagnostic.at(name.span, "the name of an error").with_help("`error` is available in ON ERROR")
-        } else {
-            return false;
-        };
-        self.cx.report(diagnostic);
-        true
-    }
-
-    /// Returns all names that can be written here, for suggestions.
-    fn visible_names(&self) -> Vec<String> {
-        let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
-        for visible in
-            self.visible_rows.iter().filter(|visible| visible.visibility != ColumnVisibility::Hidden)
-        {
-            let table = self.table(self.rows[visible.row.0].table);
-            names.extend(table.columns.iter().map(|column| column.name.as_str()));
-        }
-        let direction = self.view.direction();
-        let columns = self.element.columns.iter().filter(|column| Some(column.direction) == direction);
-        names.extend(columns.map(|column| column.name.as_str()));
-        if self.view.has_call() {
-            names.extend(self.element.call.iter().map(|cell| cell.name.as_str()));
-        }
-        if matches!(self.view, View::Handler(_)) {
-            names.extend(self.element.vars.iter().map(|var| var.name.as_str()));
-        }
-        names.extend(self.element.params.iter().map(|param| param.name.as_str()));
-        let metas = METAS.iter().chain(frame::METAS).map(|(name, ..)| *name);
-        names.extend(metas.filter(|name| self.meta(name).is_some()));
-        let mut distinct: Vec<String> = Vec::new();
-        for name in names {
-            if !distinct.iter().any(|before| before == name) {
-                distinct.push(name.to_owned());
-            }
-        }
-        distinct
     }
 }
 
 /// An expression without parts.
 pub(super) fn leaf(kind: ExprKind, ty: Type, nullable: bool, span: Span) -> Expr {
     Expr { kind, ty, nullable, fallible: false, span }
+}
+
+/// The diagnostic for an unknown column of a table or sink.
+pub(super) fn no_column<'n>(
+    owner: &str,
+    name: &Ident,
+    columns: impl Iterator<Item = &'n str> + Clone,
+) -> Diagnostic {
+    let known: Vec<&str> = columns.clone().collect();
+    let message = format!("{owner} has no column `{}`", name.name);
+    let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
+        .at(name.span, "unknown column")
+        .with_note(format!("it has: {}", known.join(", ")));
+    with_nearest(diagnostic, name, columns)
 }
 
 /// Adds the nearest name as help and fix.
@@ -811,9 +501,4 @@ pub(super) fn with_length(ty: Type) -> Type {
         Type::Bytes(None) => Type::Bytes(Some(64)),
         other => other,
     }
-}
-
-fn tail(path: &Path) -> String {
-    let names: Vec<&str> = path.segments[1..].iter().map(|segment| segment.name.as_str()).collect();
-    names.join(".")
 }

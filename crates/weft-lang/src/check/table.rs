@@ -3,11 +3,11 @@
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
 
-use super::Cx;
 use super::expr::article;
 use super::fold::{self, FoldError};
-use super::scope::{Scope, View};
+use super::scope::{Scope, View, no_column};
 use super::table_statement::{condition, row_of};
+use super::{Cx, query};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Check, Element, Expr, ExprKind, Function, Table, TableColumn, TableLimits};
@@ -88,11 +88,8 @@ fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::Che
             "CHECK applies to rows from the controller, but `{}` is not FILLED BY CONTROLLER",
             table.name
         );
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(clause.span, "would check no row")
-            .with_help("test the values with IF where handlers write them");
-        cx.report(diagnostic);
-        return None;
+        let help = "test the values with IF where handlers write them";
+        return cx.refuse(code::OPTION_CONFLICT, message, clause.span, "would check no row", help);
     }
     let row = row_of(&table.columns);
     let help = "compare columns with literals and with each other; use `TTL` to remove old rows";
@@ -121,10 +118,7 @@ fn check(
 ) -> Option<Check> {
     let condition = condition(cx, element, &clause.condition, n_rand)?;
     if let Some(now) = reads_clock(&condition) {
-        let diagnostic =
-            Diagnostic::error(code::NOT_CONSTANT, at_any_time).at(now, "changes with time").with_help(help);
-        cx.report(diagnostic);
-        return None;
+        return cx.refuse(code::NOT_CONSTANT, at_any_time, now, "changes with time", help);
     }
     let text = cx.sources.slice(clause.condition.span).split_whitespace().collect::<Vec<_>>().join(" ");
     let text = match text.char_indices().nth(CHECK_CHARS_MAX) {
@@ -224,7 +218,7 @@ fn column(
             None
         }
         Some(Some(default)) => Some(default),
-        None => nullable.then(|| Scope::null_of(ty, column.span)),
+        None => nullable.then(|| query::null_of(ty, column.span)),
     };
     if let Some(clause) = &column.merge
         && !types::is_integer(ty)
@@ -262,11 +256,9 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
         (None, [one]) => vec![&one.name],
         (None, _) => {
             let first = decl.columns.first().map_or("key", |column| column.name.name.as_str());
-            let diagnostic =
-                Diagnostic::error(code::BAD_KEY, format!("`{}` has no primary key", decl.name.name))
-                    .at(decl.name.span, "primary key missing")
-                    .with_help(format!("mark the key column: `{first} ... PRIMARY KEY`"));
-            cx.report(diagnostic);
+            let message = format!("`{}` has no primary key", decl.name.name);
+            let help = format!("mark the key column: `{first} ... PRIMARY KEY`");
+            cx.fault(code::BAD_KEY, message, decl.name.span, "primary key missing", help);
             cx.broken.insert(decl.span);
             Vec::new()
         }
@@ -375,10 +367,8 @@ fn options(
             }
             TableOptionKind::Ttl { interval, since } => {
                 if matches!(interval.kind, ast::ExprKind::Null) {
-                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age cannot be NULL")
-                        .at(interval.span, "NULL")
-                        .with_help("remove `TTL` if rows should not expire");
-                    cx.report(diagnostic);
+                    let help = "remove `TTL` if rows should not expire";
+                    cx.fault(code::MAY_BE_NULL, "an age cannot be NULL", interval.span, "NULL", help);
                     cx.broken.insert(decl.span);
                     continue;
                 }
@@ -403,11 +393,9 @@ fn options(
         }
     }
     if seen[0].is_none() {
-        let diagnostic =
-            Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no row limit", decl.name.name))
-                .at(decl.name.span, "row limit missing")
-                .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is allocated before the program runs");
-        cx.report(diagnostic);
+        let message = format!("`{}` has no row limit", decl.name.name);
+        let help = "add `MAX 100000 ROWS EVICT OLDEST`: memory is allocated before the program runs";
+        cx.fault(code::NO_ROWS_MAX, message, decl.name.span, "row limit missing", help);
         cx.broken.insert(decl.span);
     }
     check_conflicts(cx, table, &seen, ttl_span);
@@ -495,4 +483,15 @@ pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLi
 
 fn not_known(expr: &Expr) -> (String, Span) {
     ("this is not a constant".to_owned(), expr.span)
+}
+
+/// The column of a table with this name; reports an error if it is unknown.
+pub(super) fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize> {
+    let at = table.columns.iter().position(|column| column.name == name.name);
+    if at.is_none() {
+        let columns = table.columns.iter().map(|column| column.name.as_str());
+        let diagnostic = no_column(&format!("table `{}`", table.name), name, columns);
+        cx.report_unless_broken(table.span, diagnostic);
+    }
+    at
 }

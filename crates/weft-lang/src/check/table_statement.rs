@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 
 use weft_core::{Time, Type, Value};
 
+use super::expr::Environment;
 use super::fill::{columns, port_columns_of, rows_of, target};
-use super::scope::{Scope, View, with_nearest};
+use super::scope::{Scope, View};
+use super::table::column_of;
 use super::{Cx, empty_element, frame};
 pub use summary::{Measure, Summary};
 
@@ -317,10 +319,8 @@ fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold_at(expr, &nulls, Time(0)) else {
         return true;
     };
-    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this cannot be evaluated here")
-        .at(span, "available in handlers only")
-        .with_help("compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT");
-    cx.report(diagnostic);
+    let help = "compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT";
+    cx.fault(code::NOT_CONSTANT, "this cannot be evaluated here", span, "available in handlers only", help);
     false
 }
 
@@ -336,11 +336,8 @@ fn assignment(
     let column = &table.columns[at];
     if at < table.n_keys {
         let message = format!("`{}` is part of the key", column.name);
-        let diagnostic = Diagnostic::error(code::KEY_CHANGED, message)
-            .at(assign.name.span, "a key cannot be changed")
-            .with_help("DELETE the row and INSERT a new one");
-        cx.report(diagnostic);
-        return None;
+        let help = "DELETE the row and INSERT a new one";
+        return cx.refuse(code::KEY_CHANGED, message, assign.name.span, "a key cannot be changed", help);
     }
     let whose = format!("column `{}`", column.name);
     let mut scope = Scope::new(cx, row, &[], View::Row, n_rand);
@@ -375,19 +372,6 @@ fn outputs(
             evaluates(cx, row, &expr).then(|| vec![(name, expr)])
         }
     }
-}
-
-/// Finds a column of a table. Reports an unknown one.
-fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize> {
-    let at = table.columns.iter().position(|column| column.name == name.name);
-    if at.is_none() {
-        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        let message = format!("table `{}` has no column `{}`", table.name, name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "unknown column");
-        let diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
-        cx.report(with_nearest(diagnostic, name, names));
-    }
-    at
 }
 
 /// Computes a LIMIT.

@@ -21,7 +21,7 @@ use crate::source::Span;
 
 mod computed;
 mod exclude;
-mod expr;
+pub(super) mod expr;
 mod header;
 
 use exclude::Case;
@@ -79,10 +79,8 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
 fn check_name(cx: &mut Cx<'_>, name: &Ident) {
     if RESERVED_NAMES.contains(&name.name.to_ascii_lowercase().as_str()) {
         let message = format!("a protocol cannot be named `{}`", name.name);
-        let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
-            .at(name.span, "reserved name")
-            .with_help(format!("name it `{}_`", name.name));
-        cx.report(diagnostic);
+        let help = format!("name it `{}_`", name.name);
+        cx.fault(code::RESERVED_WORD, message, name.span, "reserved name", help);
     }
 }
 
@@ -100,11 +98,9 @@ fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Protoco
         if is_used || FIRST_PROTOCOLS.contains(&name.name.as_str()) {
             continue;
         }
-        let diagnostic =
-            Diagnostic::warning(code::WIRE_UNREACHABLE, format!("no frame contains `{}`", name.name))
-                .at(name.span, "not carried by any protocol")
-                .with_help("bind it to a protocol: `BIND udp WHERE dst_port = 4789`");
-        cx.report(diagnostic);
+        let message = format!("no frame contains `{}`", name.name);
+        let help = "bind it to a protocol: `BIND udp WHERE dst_port = 4789`";
+        cx.warn(code::WIRE_UNREACHABLE, message, name.span, "not carried by any protocol", help);
     }
 }
 
@@ -350,15 +346,14 @@ impl Linker<'_, '_, '_> {
             false => read_only_rule(&known.rule).filter(|_| !may_be_absent(&known.rule)),
         };
         if let Some(why) = why {
-            let diagnostic = Diagnostic::error(
+            return Diagnostic::error(
                 code::FIELD_READ_ONLY,
                 format!("`{}` cannot be set", set.field.to_dotted()),
             )
             .at(set.field.span, format!("is {why}"))
             .with_label(lower.infos[usize::from(field.0)].span, "declared here")
-            .with_help("its value is filled in automatically: remove this");
-            self.cx.report(diagnostic);
-            return None;
+            .with_help("its value is filled in automatically: remove this")
+            .refuse(self.cx);
         }
         let value = value?;
         self.check_spread(known, &value, set)?;
@@ -385,9 +380,7 @@ impl Linker<'_, '_, '_> {
             65_535.. => "write the minimum and the count: `49152 + hash(inner.flow) % 16384`".to_owned(),
             _ => format!("limit the count: `hash(inner.flow) % {}`", most + 1),
         };
-        let diagnostic = Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help);
-        self.cx.report(diagnostic);
-        None
+        Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help).refuse(self.cx)
     }
 
     /// Resolves a field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
@@ -399,11 +392,8 @@ impl Linker<'_, '_, '_> {
             }
             _ => {
                 let message = format!("`{}` is not a field of a protocol", path.to_dotted());
-                let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message)
-                    .at(path.span, "whose?")
-                    .with_help("write `protocol.field`, such as `udp.dst_port`");
-                self.cx.report(diagnostic);
-                return None;
+                let help = "write `protocol.field`, such as `udp.dst_port`";
+                return self.cx.refuse(code::WIRE_NOT_SEEN, message, path.span, "whose?", help);
             }
         };
         let header = &self.headers[of];
@@ -828,6 +818,5 @@ fn common(a: Type, b: Type) -> Option<Type> {
 /// Reports a union column that the members do not share.
 fn union_misfit(cx: &mut Cx<'_>, ast: &ast::UnionColumn, span: Span, label: &str, help: &str) {
     let message = format!("the members have no common column `{}`", ast.name.name);
-    let diagnostic = Diagnostic::error(code::UNION_COLUMN, message).at(span, label).with_help(help);
-    cx.report(diagnostic);
+    cx.fault(code::UNION_COLUMN, message, span, label, help);
 }

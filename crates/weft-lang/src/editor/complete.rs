@@ -10,13 +10,14 @@ use weft_core::options::{CLUSTER_OPTIONS, LISTENER_OPTIONS};
 use weft_core::schema::FieldKind;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
+use super::tokens::{TokenClass, class_of};
 use super::words::USER_METADATA_DOCS;
 use super::{Program, fields, hover, queues, tokens_of, words};
+use crate::ast::Kind;
 use crate::check::frame::META;
-use crate::check::functions::{AGGREGATES, FUNCTIONS};
+use crate::check::functions::{AGGREGATES, of_elements, of_queues};
 use crate::check::mark;
 use crate::check::network;
-use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
 use crate::parser::expected_after;
@@ -178,7 +179,7 @@ impl Completer<'_> {
             }
             "a field of MARK" => self.marks(),
             "a table" if thing.contains("chain.instance") => {
-                self.top(|kind| matches!(kind, K::Table | K::Chain))
+                self.top(|kind| matches!(kind, K::Item(Kind::Table | Kind::Chain)))
             }
             "a table" => self.tables(),
             "a table or a sink" => {
@@ -186,14 +187,16 @@ impl Completer<'_> {
                 self.members(element, |kind| kind == K::Sink);
             }
             "an element" | "an element or a filter" => {
-                self.top(|kind| matches!(kind, K::Element | K::Filter))
+                self.top(|kind| matches!(kind, K::Item(Kind::Element | Kind::Filter)))
             }
             "an instance" => {
                 let chain = self.chain();
                 self.members(chain, |kind| kind == K::Instance);
             }
-            "a listener" | "a listener or a service" => self.top(|kind| kind == K::Listener),
-            "a cluster" | "a cluster or a service" | "a destination" => self.top(|kind| kind == K::Cluster),
+            "a listener" | "a listener or a service" => self.top(|kind| kind == K::Item(Kind::Listener)),
+            "a cluster" | "a cluster or a service" | "a destination" => {
+                self.top(|kind| kind == K::Item(Kind::Cluster))
+            }
             "the name of the object to drop" => self.top(|_| true),
             "a column" => self.columns_of_statement(),
             "a parameter or a column" => {
@@ -206,7 +209,7 @@ impl Completer<'_> {
             "a variable or a sketch" | "a variable" => {
                 self.members(element, |kind| matches!(kind, K::Var | K::Sketch))
             }
-            "a function" => self.top(|kind| kind == K::Function),
+            "a function" => self.top(|kind| kind == K::Item(Kind::Function)),
             "an edge" => self.members(element, |kind| kind == K::Edge),
             "a status" => self.statuses(),
             "an option" => self.options(),
@@ -218,10 +221,10 @@ impl Completer<'_> {
             "a layer" => {
                 self.add("rpc", CandidateKind::Value, "gRPC calls", "");
                 self.add("packet", CandidateKind::Value, "all frames", "");
-                self.top(|kind| kind == K::Protocol);
+                self.top(|kind| kind == K::Item(Kind::Protocol));
             }
-            "a port" => self.top(|kind| matches!(kind, K::Port | K::Group)),
-            "a queue" => self.top(|kind| kind == K::Queue),
+            "a port" => self.top(|kind| matches!(kind, K::Item(Kind::Port | Kind::Group))),
+            "a queue" => self.top(|kind| kind == K::Item(Kind::Queue)),
             "a port kind" => {
                 for (kind, example) in network::port_kinds() {
                     self.add(kind, CandidateKind::Value, &format!("{kind} {example}"), "");
@@ -249,12 +252,12 @@ impl Completer<'_> {
 
     /// The element or filter around the cursor.
     fn element(&self) -> Option<SymbolId> {
-        self.item(SymbolKind::Element).or_else(|| self.item(SymbolKind::Filter))
+        self.item(SymbolKind::Item(Kind::Element)).or_else(|| self.item(SymbolKind::Item(Kind::Filter)))
     }
 
     /// The chain around the cursor.
     fn chain(&self) -> Option<SymbolId> {
-        self.item(SymbolKind::Chain)
+        self.item(SymbolKind::Item(Kind::Chain))
     }
 
     /// The item at the cursor, if it is of this kind: the last one that begins before it. The end of an incomplete item
@@ -288,9 +291,9 @@ impl Completer<'_> {
     fn tables(&mut self) {
         let element = self.element();
         if element.is_some() {
-            self.members(element, |kind| kind == SymbolKind::Table);
+            self.members(element, |kind| kind == SymbolKind::Item(Kind::Table));
         }
-        self.top(|kind| kind == SymbolKind::Table);
+        self.top(|kind| kind == SymbolKind::Item(Kind::Table));
     }
 
     /// The names available in a queue: its variables, the packet, functions, and layers with header fields.
@@ -302,16 +305,16 @@ impl Completer<'_> {
             let label = if owner.is_empty() { name.to_owned() } else { format!("{owner}.{name}") };
             self.add(&label, CandidateKind::Value, ty, doc);
         }
-        for (name, form) in QUEUE_FUNCTIONS {
-            self.add(name, CandidateKind::Function, form, "");
+        for function in of_queues() {
+            self.add(function.name(), CandidateKind::Function, function.text, function.doc);
         }
-        self.top(|kind| kind == K::Protocol);
+        self.top(|kind| kind == K::Item(Kind::Protocol));
     }
 
     /// Offers the names that have a value at the cursor.
     fn expression(&mut self) {
         use SymbolKind as K;
-        if let Some(queue) = self.item(K::Queue) {
+        if let Some(queue) = self.item(K::Item(Kind::Queue)) {
             return self.in_queue(queue);
         }
         let index = &self.program.index;
@@ -350,7 +353,7 @@ impl Completer<'_> {
             if direction == Some(Direction::Request) || direction == Some(Direction::Response) {
                 self.add("input", CandidateKind::Variable, "the current tuple", "");
             }
-        } else if let Some(filter) = self.item(K::Filter) {
+        } else if let Some(filter) = self.item(K::Item(Kind::Filter)) {
             self.members(Some(filter), |kind| matches!(kind, K::Column(_)));
             for (name, ty, doc) in
                 words::metas().filter(|(name, ..)| matches!(*name, "method" | "peer" | "status"))
@@ -367,16 +370,16 @@ impl Completer<'_> {
         if element.is_some() {
             self.members(element, |kind| kind == K::Param);
         }
-        self.top(|kind| kind == K::Function);
-        for function in FUNCTIONS {
-            self.add(function.name, CandidateKind::Function, function.text, function.doc);
+        self.top(|kind| kind == K::Item(Kind::Function));
+        for function in of_elements() {
+            self.add(function.name(), CandidateKind::Function, function.text, function.doc);
         }
         for aggregate in AGGREGATES {
             self.add(aggregate, CandidateKind::Function, "over the rows of a SCAN", "");
         }
         self.statuses();
         if self.tokens.last().is_some_and(|token| self.is_word(token, "TO")) {
-            self.top(|kind| kind == K::Cluster);
+            self.top(|kind| kind == K::Item(Kind::Cluster));
         }
     }
 
@@ -453,7 +456,7 @@ impl Completer<'_> {
 
     /// The tables named in the handler before the cursor, last one first: joined rows are visible to its end.
     fn visible_tables(&self, element: Option<SymbolId>) -> Vec<SymbolId> {
-        let is_table = |kind| kind == SymbolKind::Table;
+        let is_table = |kind| kind == SymbolKind::Item(Kind::Table);
         let find = |name: &String| {
             let own = element.and_then(|element| self.program.index.member(Some(element), name, is_table));
             own.or_else(|| self.program.index.member(None, name, is_table))
@@ -497,7 +500,7 @@ impl Completer<'_> {
                 TokenKind::LeftParen if n_closed > 0 => n_closed -= 1,
                 TokenKind::LeftParen => {
                     let name = self.slice(self.tokens.get(at.checked_sub(1)?)?);
-                    let is_stage = |kind| matches!(kind, SymbolKind::Element | SymbolKind::Filter);
+                    let is_stage = |kind| matches!(kind, SymbolKind::Item(Kind::Element | Kind::Filter));
                     return self.program.index.member(None, name, is_stage);
                 }
                 TokenKind::Semicolon => return None,
@@ -535,7 +538,7 @@ impl Completer<'_> {
         }
         let index = &self.program.index;
         let element = self.element();
-        if self.item(K::Queue).is_some() {
+        if self.item(K::Item(Kind::Queue)).is_some() {
             return self.after_dot_in_queue(&names);
         }
         match names.as_slice() {
@@ -545,27 +548,27 @@ impl Completer<'_> {
                     self.add(name, CandidateKind::Value, &ty, doc);
                 }
             }
-            [META] if index.member(None, META, |kind| kind == K::Protocol).is_none() => {
+            [META] if index.member(None, META, |kind| kind == K::Item(Kind::Protocol)).is_none() => {
                 for (name, doc) in USER_METADATA_DOCS.iter().map(|known| (known.word, known.doc)) {
                     self.add(name, CandidateKind::Field, "U32", doc);
                 }
             }
             [chain] if before.is_some_and(|token| self.is_word(&token, "INTO")) => {
-                let chain = index.member(None, chain, |kind| kind == K::Chain);
+                let chain = index.member(None, chain, |kind| kind == K::Item(Kind::Chain));
                 self.members(chain.or(Some(NO_SYMBOL)), |kind| kind == K::Instance);
             }
             [chain, instance] => {
-                let chain = index.member(None, chain, |kind| kind == K::Chain);
+                let chain = index.member(None, chain, |kind| kind == K::Item(Kind::Chain));
                 let instance =
                     chain.and_then(|chain| index.member(Some(chain), instance, |kind| kind == K::Instance));
                 let element = instance.and_then(|instance| index.symbol(instance).of);
-                self.members(element.or(Some(NO_SYMBOL)), |kind| kind == K::Table);
+                self.members(element.or(Some(NO_SYMBOL)), |kind| kind == K::Item(Kind::Table));
             }
             [row] => {
                 let handler = self.handler();
                 let alias =
                     handler.and_then(|handler| index.member(Some(handler), row, |kind| kind == K::Row));
-                let is_table = |kind| kind == K::Table;
+                let is_table = |kind| kind == K::Item(Kind::Table);
                 let table = alias
                     .and_then(|row| index.symbol(row).of)
                     .or_else(|| element.and_then(|element| index.member(Some(element), row, is_table)))
@@ -584,7 +587,8 @@ impl Completer<'_> {
                 self.add(name, CandidateKind::Field, ty, doc);
             }
         }
-        let protocol = self.program.index.member(None, owner, |kind| kind == SymbolKind::Protocol);
+        let protocol =
+            self.program.index.member(None, owner, |kind| kind == SymbolKind::Item(Kind::Protocol));
         self.members(protocol, |kind| kind == SymbolKind::WireField);
     }
 
@@ -683,31 +687,18 @@ impl Completer<'_> {
         if self.labels.contains(&symbol.name) || self.candidates.len() >= CANDIDATES_MAX {
             return;
         }
-        let kind = match symbol.kind {
-            K::Type | K::Protocol => CandidateKind::Type,
-            K::Table | K::Sink | K::Sketch => CandidateKind::Table,
-            K::Element
-            | K::Filter
-            | K::Chain
-            | K::Listener
-            | K::Cluster
-            | K::Route
-            | K::Port
-            | K::Group
-            | K::Queue
-            | K::Link
-            | K::Instance
-            | K::Edge => CandidateKind::Object,
-            K::Function => CandidateKind::Function,
-            K::Param => CandidateKind::Parameter,
-            K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell | K::WireField => {
-                CandidateKind::Column
-            }
-            K::Var | K::Local | K::Row | K::Handler | K::Signal => CandidateKind::Variable,
+        let kind = match class_of(symbol.kind) {
+            TokenClass::Type => CandidateKind::Type,
+            TokenClass::Table => CandidateKind::Table,
+            TokenClass::Object => CandidateKind::Object,
+            TokenClass::Function => CandidateKind::Function,
+            TokenClass::Parameter => CandidateKind::Parameter,
+            TokenClass::Column => CandidateKind::Column,
+            _ => CandidateKind::Variable,
         };
         let ty = symbol.ty.map_or("", |ty| self.program.slice(ty));
         let detail = match symbol.kind {
-            K::Element | K::Filter => self.parameters(id),
+            K::Item(Kind::Element | Kind::Filter) => self.parameters(id),
             kind if ty.is_empty() => kind.word().to_owned(),
             kind => format!("{ty}, {}", kind.word()),
         };

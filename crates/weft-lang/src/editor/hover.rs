@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
 use super::{Program, fields, manual, queues, tokens_of, words};
+use crate::ast::Kind;
 use crate::check::frame;
 use crate::check::functions;
 use crate::check::walk::each_stmt;
@@ -60,8 +61,8 @@ pub fn of_symbol(program: &Program, id: SymbolId) -> String {
         let _ = write!(out, "\n{doc}\n");
     }
     match symbol.kind {
-        SymbolKind::Element => element_facts(program, symbol, &mut out),
-        SymbolKind::Protocol => protocol_facts(program, symbol, &mut out),
+        SymbolKind::Item(Kind::Element) => element_facts(program, symbol, &mut out),
+        SymbolKind::Item(Kind::Protocol) => protocol_facts(program, symbol, &mut out),
         SymbolKind::Column(direction) => column_facts(program, symbol, direction, &mut out),
         SymbolKind::Instance => {
             if let Some(element) = symbol.of {
@@ -83,7 +84,7 @@ fn declaration(program: &Program, id: SymbolId) -> String {
     let symbol = program.index.symbol(id);
     let text = program.slice(symbol.whole);
     match symbol.kind {
-        SymbolKind::Element | SymbolKind::Filter | SymbolKind::Chain | SymbolKind::Queue => {
+        SymbolKind::Item(Kind::Element | Kind::Filter | Kind::Chain | Kind::Queue) => {
             head(symbol.whole.file, text)
         }
         SymbolKind::Local => {
@@ -115,7 +116,7 @@ fn shortened(text: &str) -> String {
 fn whose(program: &Program, symbol: &Symbol) -> String {
     let word = symbol.kind.word();
     match symbol.owner.map(|owner| program.index.symbol(owner)) {
-        None if symbol.kind == SymbolKind::Table => "table of all elements".to_owned(),
+        None if symbol.kind == SymbolKind::Item(Kind::Table) => "table of all elements".to_owned(),
         None => word.to_owned(),
         Some(owner) if owner.kind == SymbolKind::Handler => format!("{word} in {}", owner.name),
         Some(owner) => match symbol.kind {
@@ -129,7 +130,7 @@ fn whose(program: &Program, symbol: &Symbol) -> String {
 fn doc(program: &Program, symbol: &Symbol) -> String {
     let file = program.analysis.sources.file(symbol.whole.file);
     match symbol.kind {
-        SymbolKind::Element | SymbolKind::Filter | SymbolKind::Queue => {
+        SymbolKind::Item(Kind::Element | Kind::Filter | Kind::Queue) => {
             let name = manual::section(file, "NAME").join(" ");
             // A file with several elements has one manual page for all of them.
             if let Some((of, summary)) = name.split_once(": ").filter(|(of, _)| *of == symbol.name) {
@@ -138,7 +139,7 @@ fn doc(program: &Program, symbol: &Symbol) -> String {
             }
             manual::remark(file, symbol.whole)
         }
-        SymbolKind::Param | SymbolKind::Table => {
+        SymbolKind::Param | SymbolKind::Item(Kind::Table) => {
             let heading = if symbol.kind == SymbolKind::Param { "PARAMETERS" } else { "TABLES" };
             let entry = manual::entry(file, heading, &symbol.name);
             if entry.is_empty() { manual::remark(file, symbol.whole) } else { entry }
@@ -324,7 +325,10 @@ fn keyed(what: &str, names: &[String]) -> Vec<String> {
 fn is_in_queue(program: &Program, place: Span) -> bool {
     let holds =
         |whole: Span| whole.file == place.file && whole.start <= place.start && place.end <= whole.end;
-    program.index.members_of(None).any(|(_, symbol)| symbol.kind == SymbolKind::Queue && holds(symbol.whole))
+    program
+        .index
+        .members_of(None)
+        .any(|(_, symbol)| symbol.kind == SymbolKind::Item(Kind::Queue) && holds(symbol.whole))
 }
 
 /// Returns the documentation of a word that is not declared in the program: a function, a status, metadata, or a

@@ -1,6 +1,6 @@
 //! Documentation of the predefined names in queues.
 
-use crate::check::queue::expr::FUNCTIONS;
+use crate::check::functions::of_queues;
 
 /// A predefined name in a queue's handler: owner, name, type, and description.
 pub(super) const PREDEFINED_NAMES: [(&str, &str, &str, &str); 23] = [
@@ -44,15 +44,14 @@ pub(super) fn doc_of(owner: &str, name: &str) -> Option<String> {
 
 /// The documentation of a queue function.
 pub(super) fn doc_of_function(name: &str) -> Option<String> {
-    let (_, form) = FUNCTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
-    let (head, doc) = form.split_once(": ").unwrap_or((form, ""));
-    Some(format!("```weft\n{head}\n```\n{doc}"))
+    let function = of_queues().find(|function| function.name().eq_ignore_ascii_case(name))?;
+    Some(format!("```weft\n{}\n```\n{}", function.text, function.doc))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::queue::expr::PACKET_FIELDS;
+    use crate::check::queue::names::PACKET_FIELDS;
 
     /// If this fails, an editor offers names that do not exist, or misses some.
     #[test]
@@ -64,7 +63,7 @@ mod tests {
             .collect();
         assert_eq!(documented.len(), PACKET_FIELDS.len() + 1);
         for (name, ty, can_be_set) in PACKET_FIELDS {
-            assert!(documented.contains(&(name, ty.name())), "{name}");
+            assert!(documented.contains(&(name, ty.to_string().as_str())), "{name}");
             let (.., doc) = PREDEFINED_NAMES
                 .iter()
                 .find(|(of, known, ..)| *of == "p" && *known == name)

@@ -2,6 +2,7 @@
 
 use super::Program;
 use super::index::SymbolKind;
+use crate::ast::Kind;
 use crate::check::functions::{AGGREGATES, find};
 use crate::lexer::{TokenKind, lex};
 use crate::parser::parse_with_layout;
@@ -85,26 +86,13 @@ fn keyword_class(text: &str) -> TokenClass {
 }
 
 /// Returns the token class of a symbol.
-const fn class_of(kind: SymbolKind) -> TokenClass {
+pub(super) const fn class_of(kind: SymbolKind) -> TokenClass {
     use SymbolKind as K;
     match kind {
-        K::Type | K::Protocol => TokenClass::Type,
-        K::Table | K::Sink | K::Sketch => TokenClass::Table,
-        K::Element
-        | K::Filter
-        | K::Chain
-        | K::Listener
-        | K::Cluster
-        | K::Route
-        | K::Port
-        | K::Group
-        | K::Queue
-        | K::Link
-        | K::Instance
-        | K::Edge
-        | K::Signal
-        | K::Handler => TokenClass::Object,
-        K::Function => TokenClass::Function,
+        K::Item(Kind::Type | Kind::Protocol) => TokenClass::Type,
+        K::Item(Kind::Table) | K::Sink | K::Sketch => TokenClass::Table,
+        K::Item(Kind::Function) => TokenClass::Function,
+        K::Item(_) | K::Instance | K::Edge | K::Signal | K::Handler => TokenClass::Object,
         K::Param => TokenClass::Parameter,
         K::Column(_) | K::TableColumn | K::CallCell | K::SinkColumn | K::WireField => TokenClass::Column,
         K::Var | K::Local | K::Row => TokenClass::Variable,

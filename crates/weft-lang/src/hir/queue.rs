@@ -123,21 +123,37 @@ pub enum QueueType {
 }
 
 impl QueueType {
+    /// Whether it is stored as a whole number.
+    pub fn is_whole(self) -> bool {
+        !matches!(self, Self::Bool | Self::Float)
+    }
+}
+
+impl std::fmt::Display for QueueType {
     /// Its name in the language.
-    pub fn name(self) -> &'static str {
-        match self {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
             Self::Bool => "BOOL",
             Self::Number => "a whole number",
             Self::Float => "F64",
             Self::Interval => "INTERVAL",
             Self::Timestamp => "TIMESTAMP",
             Self::Size => "SIZE",
-        }
+        })
     }
+}
 
-    /// Whether it is stored as a whole number.
-    pub fn is_whole(self) -> bool {
-        !matches!(self, Self::Bool | Self::Float)
+impl From<Type> for QueueType {
+    /// The type of a queue's value with this type. Integers of all widths have the same.
+    fn from(ty: Type) -> Self {
+        match ty {
+            Type::Bool => Self::Bool,
+            Type::F64 => Self::Float,
+            Type::Size => Self::Size,
+            Type::Interval => Self::Interval,
+            Type::Timestamp => Self::Timestamp,
+            _ => Self::Number,
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use crate::ast::{
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
-use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
 use super::cursor::{Parsed, Parser};
@@ -18,9 +17,17 @@ const PORT_CHAIN_FORM: &str =
 type ReadOption = fn(&mut Parser<'_>) -> Parsed<ChainOptionKind>;
 
 const OPTIONS: &[Row<ReadOption>] = &[
-    Row { keyword: "EQUIVALENCE", read: |p| p.equivalence(), form: "EQUIVALENCE observable;" },
+    Row {
+        keyword: "EQUIVALENCE",
+        read: |p| Ok(ChainOptionKind::Equivalence { level: p.ident("a level, such as `observable`")? }),
+        form: "EQUIVALENCE observable;",
+    },
     Row { keyword: "PIN", read: |p| p.pin_stream(), form: "PIN STREAM DRAIN '30 s';" },
-    Row { keyword: "FAIL", read: |p| p.fail_open(), form: "FAIL OPEN;" },
+    Row {
+        keyword: "FAIL",
+        read: |p| p.keyword("OPEN").map(|_| ChainOptionKind::FailOpen),
+        form: "FAIL OPEN;",
+    },
     Row { keyword: "ORDER", read: |p| p.order(), form: "ORDER firewall BEFORE nat;" },
     Row { keyword: "PRIORITY", read: |p| p.priority(), form: "PRIORITY ids > monitor;" },
     Row { keyword: "POSITION", read: |p| p.position(), form: "POSITION monitor LAST;" },
@@ -28,7 +35,7 @@ const OPTIONS: &[Row<ReadOption>] = &[
 ];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    OPTIONS.iter().map(|row| (row.keyword, row.form))
+    super::forms_of(OPTIONS)
 }
 
 impl Parser<'_> {
@@ -49,7 +56,7 @@ impl Parser<'_> {
                 Vec::new()
             }
         };
-        let options = self.chain_options();
+        let options = self.options(OPTIONS, Self::chain_option);
         self.layout.shallower();
         self.end_of_item("chain", &name.name, create.start);
         let is_faulty = self.n_faults != n_faults;
@@ -66,7 +73,7 @@ impl Parser<'_> {
             let ports = self.comma_list(|p| p.ident("a port"))?;
             let to = if self.eat(TokenKind::Arrow) { Some(self.ident("a port")?) } else { None };
             self.layout.weak(self.index());
-            let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
+            let when = self.after("WHEN", Self::expr)?;
             return Ok(ChainOn::Port { ports, to, when, span: self.span_from(start) });
         }
         let from = self.ident("a listener or a service")?;
@@ -109,11 +116,7 @@ impl Parser<'_> {
     fn stage(&mut self) -> Parsed<Stage> {
         let element = self.ident("an element or a filter")?;
         let args = if self.at(TokenKind::LeftParen) { self.paren_list(Self::stage_arg)? } else { Vec::new() };
-        let instance = if self.eat_keyword("AS").is_some() {
-            Some(self.ident("a name for the instance")?)
-        } else {
-            None
-        };
+        let instance = self.after("AS", |p| p.ident("a name for the instance"))?;
         let side = self.optional_side()?;
         let mandatory = self.eat_keyword("MANDATORY");
         let per_try = self.eat_keywords("PER", "TRY");
@@ -142,59 +145,19 @@ impl Parser<'_> {
         Ok(Some(SideClause { side, span: self.span_from(start) }))
     }
 
-    /// Parses the options of a chain, up to its end. Skips options with errors.
-    fn chain_options(&mut self) -> Vec<ChainOption> {
-        let mut options = Vec::new();
-        while !self.at_eof() && !self.peek_keyword(0, "END") && !self.peek_keyword(0, "CREATE") {
-            let before = self.index();
-            self.layout.line(before);
-            match self.chain_option() {
-                Ok(option) => options.push(option),
-                Err(_) => {
-                    self.skip_option();
-                    if self.index() == before {
-                        self.bump();
-                    }
-                }
-            }
-        }
-        self.offer(OPTIONS.iter().map(|row| row.keyword).chain(["END"]));
-        options
-    }
-
     /// Parses one option of a chain.
     fn chain_option(&mut self) -> Parsed<ChainOption> {
         let start = self.token().span;
-        self.form = "";
-        let word = self.word().unwrap_or_default();
-        let is_branch = matches!(self.peek(1), TokenKind::Dot | TokenKind::Arrow);
-        let found = OPTIONS.iter().find(|row| !is_branch && row.keyword.eq_ignore_ascii_case(word));
-        let kind = match found {
-            Some(row) => {
-                self.bump_keyword();
-                self.form = row.form;
-                (row.read)(self)?
-            }
-            None if is_branch => self.branch()?,
-            None => {
-                let Some(meant) = nearest_keyword(word, OPTIONS.iter().map(|row| row.keyword)) else {
-                    return Err(self.unknown_option());
-                };
-                self.misspelled(word, meant, "a chain");
-                let row = &OPTIONS[OPTIONS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
-                self.bump_keyword();
-                self.form = row.form;
+        let kind = match self.peek(1) {
+            TokenKind::Dot | TokenKind::Arrow => self.branch()?,
+            _ => {
+                let row = self.begin(OPTIONS, "a chain", "or `END`")?;
                 (row.read)(self)?
             }
         };
         let span = self.span_from(start);
         self.semicolon()?;
         Ok(ChainOption { kind, span })
-    }
-
-    fn unknown_option(&mut self) -> super::cursor::Failed {
-        let keywords: Vec<String> = OPTIONS.iter().map(|row| format!("`{}`", row.keyword)).collect();
-        self.expected(&format!("{}, or `END`", keywords.join(", ")))
     }
 
     /// Skips the rest of an option, after an error.
@@ -206,18 +169,9 @@ impl Parser<'_> {
         self.eat(TokenKind::Semicolon);
     }
 
-    fn equivalence(&mut self) -> Parsed<ChainOptionKind> {
-        Ok(ChainOptionKind::Equivalence { level: self.ident("a level, such as `observable`")? })
-    }
-
     fn pin_stream(&mut self) -> Parsed<ChainOptionKind> {
         self.keywords(&["STREAM", "DRAIN"])?;
         Ok(ChainOptionKind::PinStream { drain: self.expr()? })
-    }
-
-    fn fail_open(&mut self) -> Parsed<ChainOptionKind> {
-        self.keyword("OPEN")?;
-        Ok(ChainOptionKind::FailOpen)
     }
 
     /// Parses the rest of `ORDER a BEFORE b`.

@@ -272,6 +272,15 @@ impl<'a> Parser<'a> {
         Some(start.to(self.bump_keyword()))
     }
 
+    /// Parses what follows a keyword, if the keyword is next.
+    pub(super) fn after<T>(
+        &mut self,
+        keyword: &'static str,
+        read: impl FnOnce(&mut Self) -> Parsed<T>,
+    ) -> Parsed<Option<T>> {
+        self.eat_keyword(keyword).map(|_| read(self)).transpose()
+    }
+
     /// Consumes the keyword and returns its meaning.
     pub(super) fn choice<T: Copy>(&mut self, choices: &[(&'static str, T)]) -> Parsed<T> {
         for &(keyword, meaning) in choices {

@@ -68,7 +68,7 @@ impl Parser<'_> {
     /// Parses a port of a group, and its weight.
     fn group_member(&mut self) -> Parsed<(Ident, Option<Expr>)> {
         let port = self.ident("a port")?;
-        let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
+        let weight = self.after("WEIGHT", Self::expr)?;
         Ok((port, weight))
     }
 
@@ -87,7 +87,7 @@ impl Parser<'_> {
     /// Parses an endpoint of a cluster, and its weight.
     fn endpoint(&mut self) -> Parsed<(StrLit, Option<Expr>)> {
         let endpoint = self.string("an endpoint, in quotes")?;
-        let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
+        let weight = self.after("WEIGHT", Self::expr)?;
         Ok((endpoint, weight))
     }
 
@@ -153,7 +153,7 @@ impl Parser<'_> {
         let listener = self.ident("a listener")?;
         let method = self.optional_method()?;
         self.layout.weak(self.index());
-        let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
+        let when = self.after("WHEN", Self::expr)?;
         self.layout.weak(self.index());
         self.clause("TO", "a route needs a destination")?;
         self.keyword("CLUSTER")?;

@@ -60,7 +60,7 @@ const EVENTS: &[(&str, ReadEvent)] = &[
 ];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    DECLS.iter().map(|row| (row.keyword, row.form))
+    super::forms_of(DECLS)
 }
 
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
@@ -78,13 +78,12 @@ impl Parser<'_> {
         let layer = self.ident("a layer, such as `rpc`")?;
         let fields = self.optional_fields()?;
         self.layout.weak(self.index());
-        let returns =
-            if self.eat_keyword("RETURNS").is_some() { self.paren_list(Self::field)? } else { Vec::new() };
+        let returns = self.after("RETURNS", |p| p.paren_list(Self::field))?.unwrap_or_default();
         self.keyword("AS")?;
 
         self.layout.deeper();
         let decls = self.decls();
-        let handlers = self.handlers();
+        let handlers = self.handlers(HANDLER_FORM, Self::event);
         self.layout.shallower();
         self.end_of_item("element", &name.name, create.start);
         let is_faulty = self.n_faults != n_faults;
@@ -183,7 +182,7 @@ impl Parser<'_> {
                 Err(_) => self.skip_statement(before),
             }
         }
-        self.offer(DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]));
+        self.offer(super::keywords(DECLS).chain(["ON", "END"]));
         decls
     }
 
@@ -195,33 +194,11 @@ impl Parser<'_> {
         self.block();
     }
 
-    fn at_decl(&self) -> Option<&'static Row<ReadDecl>> {
-        let word = self.word()?;
-        DECLS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
-    }
-
     /// Parses one declaration of an element.
     fn decl(&mut self) -> Parsed<Decl> {
         let start = self.token().span;
-        self.form = "";
-        let row = match self.at_decl() {
-            Some(row) => row,
-            None => self.misspelt_decl()?,
-        };
-        self.bump_keyword();
-        self.form = row.form;
+        let row = self.begin(DECLS, "an element", "`ON` or `END`")?;
         (row.read)(self, start)
-    }
-
-    /// Reports a misspelled declaration keyword, and returns the intended one.
-    fn misspelt_decl(&mut self) -> Parsed<&'static Row<ReadDecl>> {
-        let word = self.word().unwrap_or_default();
-        let Some(meant) = nearest_keyword(word, DECLS.iter().map(|row| row.keyword)) else {
-            let keywords: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
-            return Err(self.expected(&format!("{}, `ON` or `END`", keywords.join(", "))));
-        };
-        self.misspelled(word, meant, "an element");
-        Ok(&DECLS[DECLS.iter().position(|row| row.keyword == meant).unwrap_or(0)])
     }
 
     /// Parses a VAR.
@@ -279,7 +256,7 @@ impl Parser<'_> {
             self.keyword("SUM")?;
             Some(self.expr()?)
         };
-        let top = if self.eat_keyword("TOP").is_some() { Some(self.expr()?) } else { None };
+        let top = self.after("TOP", Self::expr)?;
         self.layout.strong(self.index(), 1);
         let decay = if self.eat_keyword("HALF").is_some() {
             self.keyword("LIFE")?;
@@ -288,13 +265,11 @@ impl Parser<'_> {
             self.clause("WINDOW", "a sketch needs a `WINDOW` or a `HALF LIFE`")?;
             SketchDecay::Window(self.expr()?)
         };
-        let error_percent = if self.eat_keyword("ERROR").is_some() {
-            let percent = self.expr()?;
-            self.eat_keyword("PERCENT");
-            Some(percent)
-        } else {
-            None
-        };
+        let error_percent = self.after("ERROR", |p| {
+            let percent = p.expr()?;
+            p.eat_keyword("PERCENT");
+            Ok(percent)
+        })?;
         self.semicolon()?;
         Ok(Decl::Sketch(Sketch { name, key, sum, top, decay, error_percent, span: self.span_from(start) }))
     }
@@ -308,22 +283,26 @@ impl Parser<'_> {
 
     // ---- handlers ----
 
-    /// Parses the handlers of an element.
-    fn handlers(&mut self) -> Vec<Handler> {
+    /// Parses the handlers of an element or a queue.
+    pub(super) fn handlers<E>(
+        &mut self,
+        form: &'static str,
+        event: fn(&mut Self) -> Parsed<E>,
+    ) -> Vec<Handler<E>> {
         let mut handlers = Vec::new();
         while self.peek_keyword(0, "ON") {
             self.layout.line(self.index());
-            handlers.extend(self.handler());
+            handlers.extend(self.handler(form, event));
         }
         handlers
     }
 
     /// Parses a handler. Returns `None` if its event is unknown, after its statements were parsed to report their
     /// errors.
-    fn handler(&mut self) -> Option<Handler> {
+    fn handler<E>(&mut self, form: &'static str, event: fn(&mut Self) -> Parsed<E>) -> Option<Handler<E>> {
         let start = self.bump_keyword();
-        self.form = HANDLER_FORM;
-        let event = self.event();
+        self.form = form;
+        let event = event(self);
         if event.is_err() && !self.at_statement() {
             self.skip_until(|p| p.at_statement() || p.at(TokenKind::Semicolon) || p.ends_body());
             self.eat(TokenKind::Semicolon);
@@ -375,7 +354,7 @@ impl Parser<'_> {
     /// True at a word that begins a declaration and cannot be a name in a statement.
     pub(super) fn at_decl_after_handler(&self) -> bool {
         let opens = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord | TokenKind::LeftParen);
-        opens && self.at_decl().is_some()
+        opens && self.word().is_some_and(|word| super::find(DECLS, word).is_some())
     }
 
     /// A declaration after the first handler: parsed to report its errors, then rejected.

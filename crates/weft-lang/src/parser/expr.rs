@@ -428,7 +428,7 @@ impl Parser<'_> {
         }
         self.bounded(arms.len(), CASE_ARMS_MAX, "arms of a CASE", start)?;
         self.layout.weak(self.index());
-        let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
+        let otherwise = self.after("ELSE", |p| p.expr().map(Box::new))?;
         self.clause("END", "a `CASE` must end with it")?;
         Ok(Expr { kind: ExprKind::Case { operand, arms, otherwise }, span: self.span_from(start) })
     }
@@ -522,7 +522,7 @@ impl Parser<'_> {
             None
         };
         self.layout.weak(self.index());
-        let filter = if self.eat_keyword("WHERE").is_some() { Some(self.expr()?) } else { None };
+        let filter = self.after("WHERE", Self::expr)?;
         Ok(Subselect { item, table, scan_max, filter, span: self.span_from(start) })
     }
 
@@ -532,7 +532,7 @@ impl Parser<'_> {
             return Ok(SelectItem::Star(self.bump().span));
         }
         let value = self.expr()?;
-        let alias = if self.eat_keyword("AS").is_some() { Some(self.ident("a column name")?) } else { None };
+        let alias = self.after("AS", |p| p.ident("a column name"))?;
         Ok(SelectItem::Value { value, alias })
     }
 }

@@ -4,7 +4,6 @@ use crate::ast::{
     BackoffClause, BudgetClause, CircuitPolicy, CongestionLaw, CongestionPolicy, Expr, Filter, HedgePolicy,
     Item, OutlierPolicy, Policy, PolicyKind, RatePolicy, RatioClause, RetryPolicy,
 };
-use crate::nearest::nearest_keyword;
 
 use super::cursor::{Parsed, Parser};
 use super::{Create, Row};
@@ -58,11 +57,15 @@ const POLICIES: &[Row<ReadPolicy>] = &[
         read: |p| p.reliability(),
         form: "RELIABILITY AT LEAST ONCE ID id WINDOW '60 s' CALLS 10000 ANSWERS UP TO '1 KB';",
     },
-    Row { keyword: "OVER", read: |p| p.over(), form: "OVER unix;" },
+    Row {
+        keyword: "OVER",
+        read: |p| Ok(PolicyKind::Over { transport: p.ident("a transport, `tcp` or `unix`")? }),
+        form: "OVER unix;",
+    },
 ];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    POLICIES.iter().map(|row| (row.keyword, row.form))
+    super::forms_of(POLICIES)
 }
 
 impl Parser<'_> {
@@ -77,7 +80,7 @@ impl Parser<'_> {
         let fields = self.optional_fields()?;
         self.keyword("AS")?;
         self.layout.deeper();
-        let policies = self.policies();
+        let policies = self.options(POLICIES, Self::policy);
         self.layout.shallower();
         self.end_of_item("filter", &name.name, create.start);
         let is_faulty = self.n_faults != n_faults;
@@ -86,45 +89,10 @@ impl Parser<'_> {
         Ok(Item::Filter(Filter { or_replace, name, params, layer, fields, policies, is_faulty, span }))
     }
 
-    /// Parses the policies of a filter, up to its end. Skips policies with errors.
-    fn policies(&mut self) -> Vec<Policy> {
-        let mut policies = Vec::new();
-        while !self.at_eof() && !self.peek_keyword(0, "END") && !self.peek_keyword(0, "CREATE") {
-            let before = self.index();
-            self.layout.line(before);
-            match self.policy() {
-                Ok(policy) => policies.push(policy),
-                Err(_) => {
-                    self.skip_option();
-                    if self.index() == before {
-                        self.bump();
-                    }
-                }
-            }
-        }
-        self.offer(POLICIES.iter().map(|row| row.keyword).chain(["END"]));
-        policies
-    }
-
     /// Parses one policy.
     fn policy(&mut self) -> Parsed<Policy> {
         let start = self.token().span;
-        self.form = "";
-        let word = self.word().unwrap_or_default();
-        let row = match POLICIES.iter().find(|row| row.keyword.eq_ignore_ascii_case(word)) {
-            Some(row) => row,
-            None => {
-                let Some(meant) = nearest_keyword(word, POLICIES.iter().map(|row| row.keyword)) else {
-                    let keywords: Vec<String> =
-                        POLICIES.iter().map(|row| format!("`{}`", row.keyword)).collect();
-                    return Err(self.expected(&format!("{}, or `END`", keywords.join(", "))));
-                };
-                self.misspelled(word, meant, "a filter");
-                &POLICIES[POLICIES.iter().position(|row| row.keyword == meant).unwrap_or(0)]
-            }
-        };
-        self.bump_keyword();
-        self.form = row.form;
+        let row = self.begin(POLICIES, "a filter", "or `END`")?;
         let kind = (row.read)(self)?;
         let span = self.span_from(start);
         self.semicolon()?;
@@ -304,10 +272,6 @@ impl Parser<'_> {
             p.amount()
         })?;
         Ok(PolicyKind::AtLeastOnce { id, window, calls, answers })
-    }
-
-    fn over(&mut self) -> Parsed<PolicyKind> {
-        Ok(PolicyKind::Over { transport: self.ident("a transport, `tcp` or `unix`")? })
     }
 
     /// Parses `KEYWORD ...`, if present.

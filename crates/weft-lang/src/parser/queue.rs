@@ -1,15 +1,15 @@
 //! Parses queues and links: `CREATE QUEUE`, `CREATE LINK`.
 
 use crate::ast::{
-    Expr, Item, Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent,
-    QueueHandler, QueueLimit, QueueUse, QueueVerdict, StmtKind,
+    Expr, Item, Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent, QueueLimit,
+    QueueUse, QueueVerdict, StmtKind,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
 use super::cursor::{Parsed, Parser, one_of};
-use super::{Create, Row};
+use super::{Create, Row, find, forms_of, keywords, list_of};
 
 pub(super) const QUEUE_FORM: &str = "CREATE QUEUE fifo AS LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL; END;";
 pub(super) const LINK_FORM: &str = "CREATE LINK wan ON PORT eth0 RATE '15 Mbit/s' QUEUE fq_codel;";
@@ -58,13 +58,13 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
 ];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let decls = DECLS.iter().filter(|row| row.keyword != "VAR").map(|row| (row.keyword, row.form));
-    decls.chain(VERDICTS.iter().filter(|row| row.keyword != "MARK").map(|row| (row.keyword, row.form)))
+    // Elements have `VAR` and `MARK`, too.
+    forms_of(DECLS).chain(forms_of(VERDICTS)).filter(|(keyword, _)| !["VAR", "MARK"].contains(keyword))
 }
 
 /// The keywords of a queue's statements.
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
-    ["LET", "SET", "IF"].into_iter().chain(VERDICTS.iter().map(|row| row.keyword)).chain(["DROP"])
+    ["LET", "SET", "IF"].into_iter().chain(keywords(VERDICTS)).chain(["DROP"])
 }
 
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
@@ -82,7 +82,7 @@ impl Parser<'_> {
         let uses = self.queue_uses()?;
         let decls = self.queue_decls();
         let outside = core::mem::replace(&mut self.in_queue, true);
-        let handlers = self.queue_handlers();
+        let handlers = self.handlers(HANDLER_FORM, Self::queue_event);
         self.in_queue = outside;
         self.layout.shallower();
         self.end_of_item("queue", &name.name, create.start);
@@ -113,7 +113,7 @@ impl Parser<'_> {
         self.clause("QUEUE", "a link needs a queue")?;
         let queue = self.queue_use()?;
         self.layout.weak(self.index());
-        let on_failure = if self.eat_keyword("ON").is_some() { Some(self.without_device()?) } else { None };
+        let on_failure = self.after("ON", Self::without_device)?;
         self.semicolon()?;
         let (or_replace, span) = (create.or_replace, self.span_from(create.start));
         Ok(Item::Link(Link { or_replace, name, on, rate, queue, on_failure, span }))
@@ -121,7 +121,7 @@ impl Parser<'_> {
 
     fn clause_of_link(&mut self, word: &'static str) -> Parsed<Option<Expr>> {
         self.layout.weak(self.index());
-        if self.eat_keyword(word).is_some() { Ok(Some(self.expr()?)) } else { Ok(None) }
+        self.after(word, Self::expr)
     }
 
     /// Parses the rest of `ON FAILURE`: HOLD or DROP.
@@ -145,7 +145,7 @@ impl Parser<'_> {
 
     /// Parses `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
     fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
-        let mut words = DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]);
+        let mut words = keywords(DECLS).chain(["ON", "END"]);
         let begins = words.any(|word| self.peek_keyword(0, word));
         let follows = matches!(self.peek(1), TokenKind::Semicolon | TokenKind::LeftParen)
             || self.peek_keyword(1, "EACH");
@@ -178,7 +178,7 @@ impl Parser<'_> {
                 Err(_) => self.skip_statement(before),
             }
         }
-        self.offer(DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]));
+        self.offer(keywords(DECLS).chain(["ON", "END"]));
         decls
     }
 
@@ -187,9 +187,9 @@ impl Parser<'_> {
         let start = self.token().span;
         self.form = QUEUE_FORM;
         let word = self.word().unwrap_or_default();
-        let Some(row) = DECLS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word)) else {
-            let known: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
-            return Err(self.expected(&format!("{}, `ON` or `END`", known.join(", "))));
+        let Some(row) = find(DECLS, word) else {
+            let known = list_of(keywords(DECLS)).join(", ");
+            return Err(self.expected(&format!("{known}, `ON` or `END`")));
         };
         self.bump_keyword();
         self.form = row.form;
@@ -212,7 +212,7 @@ impl Parser<'_> {
         let key = self.expr()?;
         let into = if self.eat_keyword("HASH").is_some() {
             let n = self.expr()?;
-            let ways = if self.eat_keyword("WAYS").is_some() { Some(self.expr()?) } else { None };
+            let ways = self.after("WAYS", Self::expr)?;
             Some(PartitionInto::Hash { n, ways })
         } else if self.eat_keyword("INDEX").is_some() {
             Some(PartitionInto::Index { n: self.expr()? })
@@ -229,7 +229,7 @@ impl Parser<'_> {
         self.keyword("BY")?;
         let by = self.expr()?;
         self.eat_keyword("ASC");
-        let bits = if self.eat_keyword("BITS").is_some() { Some(self.expr()?) } else { None };
+        let bits = self.after("BITS", Self::expr)?;
         self.semicolon()?;
         let span = self.span_from(start);
         Ok(match of_partitions {
@@ -279,33 +279,6 @@ impl Parser<'_> {
 
     // ---- handlers ----
 
-    /// Parses the handlers of a queue.
-    fn queue_handlers(&mut self) -> Vec<QueueHandler> {
-        let mut handlers = Vec::new();
-        while self.peek_keyword(0, "ON") {
-            self.layout.line(self.index());
-            handlers.extend(self.queue_handler());
-        }
-        handlers
-    }
-
-    /// Parses one handler of a queue. None if its event has an error.
-    fn queue_handler(&mut self) -> Option<QueueHandler> {
-        let start = self.bump_keyword();
-        self.form = HANDLER_FORM;
-        let event = self.queue_event();
-        if event.is_err() && !self.at_statement() {
-            self.skip_until(|p| p.at_statement() || p.at(TokenKind::Semicolon) || p.ends_body());
-            self.eat(TokenKind::Semicolon);
-        }
-        let event_span = self.span_from(start);
-        self.layout.deeper();
-        let body = self.block();
-        self.layout.shallower();
-        let span = self.span_from(start);
-        event.ok().map(|event| QueueHandler { event, event_span, body, span })
-    }
-
     /// Parses the event of a handler, after `ON`.
     fn queue_event(&mut self) -> Parsed<QueueEvent> {
         self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
@@ -314,8 +287,7 @@ impl Parser<'_> {
             self.bump_keyword();
             return read(self);
         }
-        let known: Vec<String> = EVENTS.iter().map(|(keyword, _)| format!("`{keyword}`")).collect();
-        Err(self.expected(&one_of(&known)))
+        Err(self.expected(&one_of(&list_of(words()))))
     }
 
     /// Parses the interval of ON EVERY, and EACH PARTITION.

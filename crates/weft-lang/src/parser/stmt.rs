@@ -12,9 +12,9 @@ use crate::source::Span;
 
 use weft_core::limits::{IF_ARMS_MAX, JOINS_MAX};
 
-use super::Row;
 use super::cursor::{Block, Failed, Parsed, Parser};
 use super::queue::statements as queue_statements;
+use super::{Row, find, keywords, list_of};
 
 /// Reads a statement after its keyword, up to its `;`.
 type ReadStmt = fn(&mut Parser<'_>) -> Parsed<StmtKind>;
@@ -26,7 +26,11 @@ const GUARD_FORM: &str = "SELECT * FROM input JOIN t USING (k) WHERE e ELSE ABOR
 const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "LET", read: |p| p.let_stmt(), form: "LET x = e;" },
     Row { keyword: "SET", read: |p| p.set_stmt(), form: "SET column = e;" },
-    Row { keyword: "IF", read: |p| p.if_stmt(), form: "IF e THEN ... ELSIF e THEN ... ELSE ... END IF;" },
+    Row {
+        keyword: "IF",
+        read: |p| p.nested(Parser::if_arms),
+        form: "IF e THEN ... ELSIF e THEN ... ELSE ... END IF;",
+    },
     Row { keyword: "SELECT", read: |p| p.guard(None), form: GUARD_FORM },
     Row { keyword: "INSERT", read: |p| p.insert(), form: "INSERT INTO t VALUES (e, ...);" },
     Row { keyword: "UPSERT", read: |p| p.upsert(), form: "UPSERT t KEY (e, ...) SET c = e, ...;" },
@@ -38,16 +42,32 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "DELETE", read: |p| p.delete(), form: "DELETE FROM t WHERE e;" },
     Row { keyword: "SCAN", read: |p| p.scan(), form: "SCAN t MAX n AS r WHERE e DO ... END SCAN;" },
     Row { keyword: "ADD", read: |p| p.add(), form: "ADD x, n;" },
-    Row { keyword: "RESET", read: |p| p.reset(), form: "RESET x;" },
-    Row { keyword: "MIRROR", read: |p| p.mirror(), form: "MIRROR TO cluster;" },
+    Row {
+        keyword: "RESET",
+        read: |p| Ok(StmtKind::Reset { target: p.ident("a variable")? }),
+        form: "RESET x;",
+    },
+    Row {
+        keyword: "MIRROR",
+        read: |p| Ok(StmtKind::Mirror { to: p.expr_after_to()? }),
+        form: "MIRROR TO cluster;",
+    },
     Row { keyword: "MARK", read: |p| p.mark_message(), form: "MARK (class = e, remaining = e, slack = e);" },
     Row { keyword: "DELAY", read: |p| Ok(StmtKind::Delay { interval: p.expr()? }), form: "DELAY '5 ms';" },
     Row { keyword: "SIGNAL", read: |p| p.signal(), form: "SIGNAL name(e, ...);" },
     Row { keyword: "MESSAGE", read: |p| p.message(), form: "MESSAGE (column = e, ...);" },
-    Row { keyword: "PUSH", read: |p| p.push(), form: "PUSH ethernet (dst = e), vlan (id = e);" },
+    Row {
+        keyword: "PUSH",
+        read: |p| Ok(StmtKind::Push { headers: p.comma_list(Parser::pushed)? }),
+        form: "PUSH ethernet (dst = e), vlan (id = e);",
+    },
     Row { keyword: "POP", read: |p| p.pop(), form: "POP TO inner.ip;" },
-    Row { keyword: "CUT", read: |p| p.cut(), form: "CUT TO 128;" },
-    Row { keyword: "FRAGMENT", read: |p| p.fragment(), form: "FRAGMENT TO 1500;" },
+    Row { keyword: "CUT", read: |p| Ok(StmtKind::Cut { bytes: p.expr_after_to()? }), form: "CUT TO 128;" },
+    Row {
+        keyword: "FRAGMENT",
+        read: |p| Ok(StmtKind::Fragment { bytes: p.expr_after_to()? }),
+        form: "FRAGMENT TO 1500;",
+    },
 ];
 
 const VERDICTS: &[Row<ReadVerdict>] = &[
@@ -55,7 +75,11 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "DROP", read: |_| Ok(VerdictKind::Drop), form: "DROP;" },
     Row { keyword: "ABORT", read: |p| p.abort(), form: "ABORT UNAVAILABLE 'why' WITH header['k'] = e;" },
     Row { keyword: "REPLY", read: |p| p.reply(), form: "REPLY (column = e, ...);" },
-    Row { keyword: "REDIRECT", read: |p| p.redirect(), form: "REDIRECT TO e;" },
+    Row {
+        keyword: "REDIRECT",
+        read: |p| Ok(VerdictKind::Redirect { to: p.expr_after_to()? }),
+        form: "REDIRECT TO e;",
+    },
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
 
@@ -75,12 +99,7 @@ pub(super) const SCAN_BOUND: &str = "a `SCAN` needs a row limit";
 const CLAUSE_STATEMENTS: &[&str] = &["SET", "SELECT", "INSERT"];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let stmts = STATEMENTS.iter().map(|row| (row.keyword, row.form));
-    stmts.chain(VERDICTS.iter().map(|row| (row.keyword, row.form)))
-}
-
-fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
-    rows.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
+    super::forms_of(STATEMENTS).chain(super::forms_of(VERDICTS))
 }
 
 impl Parser<'_> {
@@ -128,8 +147,8 @@ impl Parser<'_> {
         if self.in_queue {
             return self.offer_queue_statements();
         }
-        self.offer(STATEMENTS.iter().map(|row| row.keyword));
-        self.offer(VERDICTS.iter().map(|row| row.keyword));
+        self.offer(keywords(STATEMENTS));
+        self.offer(keywords(VERDICTS));
     }
 
     pub(super) fn at_statement(&self) -> bool {
@@ -187,8 +206,7 @@ impl Parser<'_> {
         if let Some(verdict) = self.verdict_of_others(word, "a handler") {
             return verdict.map(StmtKind::Verdict);
         }
-        let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
-        if let Some(meant) = nearest_keyword(word, keywords) {
+        if let Some(meant) = nearest_keyword(word, keywords(STATEMENTS).chain(keywords(VERDICTS))) {
             self.misspelled(word, meant, "a handler");
             if let Some(row) = find(STATEMENTS, meant) {
                 self.bump_keyword();
@@ -314,10 +332,6 @@ impl Parser<'_> {
             return Ok(AssignTarget::Trailer { key, span: self.span_from(start) });
         }
         self.path("a column, `header['k']` or `trailer['k']`").map(AssignTarget::Path)
-    }
-
-    fn if_stmt(&mut self) -> Parsed<StmtKind> {
-        self.nested(Self::if_arms)
     }
 
     /// Parses an IF with its ELSIF and ELSE arms.
@@ -456,8 +470,7 @@ impl Parser<'_> {
         let table = self.ident("a table")?;
         self.clause("MAX", SCAN_BOUND)?;
         let max = self.expr()?;
-        let alias =
-            if self.eat_keyword("AS").is_some() { Some(self.ident("a name for the row")?) } else { None };
+        let alias = self.after("AS", |p| p.ident("a name for the row"))?;
         let filter = self.optional_where()?;
         self.keyword("DO")?;
         Ok(Scan { table, max, alias, filter, body: Vec::new() })
@@ -469,7 +482,7 @@ impl Parser<'_> {
     fn guard(&mut self, into_output: Option<Span>) -> Parsed<StmtKind> {
         let select = self.select(self.previous_span())?;
         self.layout.strong(self.index(), 0);
-        let otherwise = if self.eat_keyword("ELSE").is_some() { Some(self.verdict()?) } else { None };
+        let otherwise = self.after("ELSE", Self::verdict)?;
         Ok(StmtKind::Guard(Guard { into_output, select, otherwise }))
     }
 
@@ -548,15 +561,21 @@ impl Parser<'_> {
         let alias = if self.at_keyword("BY") { None } else { Some(self.join_alias()?) };
         self.clause("BY", "`JOIN FIRST` needs the column that orders rows, with `BY`")?;
         let by = self.ident("a column")?;
-        let descending = self.eat_keyword("DESC").is_some();
-        if !descending {
-            self.eat_keyword("ASC");
-        }
+        let descending = self.descending();
         self.layout.weak(self.index());
         self.clause("ON", "`JOIN FIRST` needs a condition for matching rows, with `ON`")?;
         let condition = JoinCondition::On(self.expr()?);
         let first = Some(First { by, descending });
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
+    }
+
+    /// Parses `DESC` or `ASC`, if present; true for the first.
+    pub(super) fn descending(&mut self) -> bool {
+        let descending = self.eat_keyword("DESC").is_some();
+        if !descending {
+            self.eat_keyword("ASC");
+        }
+        descending
     }
 
     /// Parses the alias of a joined table.
@@ -628,15 +647,10 @@ impl Parser<'_> {
         let set = self.comma_list(|p| p.assign("a column"))?;
         let filter = self.optional_where()?;
         self.layout.strong(self.index(), 1);
-        let returning = if self.eat_keyword("RETURNING").is_some() {
-            self.comma_list(Self::returning)?
-        } else {
-            Vec::new()
-        };
+        let returning = self.after("RETURNING", |p| p.comma_list(Self::returning))?.unwrap_or_default();
         // `ELSE DO` opens a block, which has its own lines.
         self.layout.strong(self.index(), u8::from(!self.peek_keyword(1, "DO")));
-        let otherwise =
-            if self.eat_keyword("ELSE").is_some() { Some(self.else_of("UPDATE", start)?) } else { None };
+        let otherwise = self.after("ELSE", |p| p.else_of("UPDATE", start))?;
         Ok(StmtKind::Update(Update { table, set, filter, returning, otherwise }))
     }
 
@@ -694,13 +708,10 @@ impl Parser<'_> {
         Ok(StmtKind::Add { target, amount })
     }
 
-    fn reset(&mut self) -> Parsed<StmtKind> {
-        Ok(StmtKind::Reset { target: self.ident("a variable")? })
-    }
-
-    fn mirror(&mut self) -> Parsed<StmtKind> {
+    /// Parses `TO e`; returns the expression.
+    fn expr_after_to(&mut self) -> Parsed<Expr> {
         self.keyword("TO")?;
-        Ok(StmtKind::Mirror { to: self.expr()? })
+        self.expr()
     }
 
     /// Parses a SIGNAL after its keyword.
@@ -716,7 +727,7 @@ impl Parser<'_> {
     /// Parses a MESSAGE after its keyword.
     fn message(&mut self) -> Parsed<StmtKind> {
         // The target is a name, so the parenthesis after it is not a call.
-        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("a destination")?) } else { None };
+        let to = self.after("TO", |p| p.path_expr("a destination"))?;
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
@@ -737,10 +748,6 @@ impl Parser<'_> {
         Ok(StmtKind::Mark { fields: vec![Assign { name: Ident { name, span }, value, span }] })
     }
 
-    fn push(&mut self) -> Parsed<StmtKind> {
-        Ok(StmtKind::Push { headers: self.comma_list(Self::pushed)? })
-    }
-
     /// Parses one header of a PUSH.
     fn pushed(&mut self) -> Parsed<Pushed> {
         let protocol = self.ident("a protocol")?;
@@ -758,21 +765,11 @@ impl Parser<'_> {
         Ok(StmtKind::Pop { to, layer })
     }
 
-    fn cut(&mut self) -> Parsed<StmtKind> {
-        self.keyword("TO")?;
-        Ok(StmtKind::Cut { bytes: self.expr()? })
-    }
-
-    fn fragment(&mut self) -> Parsed<StmtKind> {
-        self.keyword("TO")?;
-        Ok(StmtKind::Fragment { bytes: self.expr()? })
-    }
-
     // ---- verdicts ----
 
     /// Parses a verdict.
     fn verdict(&mut self) -> Parsed<Verdict> {
-        self.offer(VERDICTS.iter().map(|row| row.keyword));
+        self.offer(keywords(VERDICTS));
         let word = self.word().unwrap_or_default();
         if let Some(row) = find(VERDICTS, word) {
             return self.verdict_of(row.keyword);
@@ -780,12 +777,11 @@ impl Parser<'_> {
         if let Some(verdict) = self.verdict_of_others(word, "an `ELSE`") {
             return verdict;
         }
-        if let Some(meant) = nearest_keyword(word, VERDICTS.iter().map(|row| row.keyword)) {
+        if let Some(meant) = nearest_keyword(word, keywords(VERDICTS)) {
             self.misspelled(word, meant, "an `ELSE`");
             return self.verdict_of(meant);
         }
-        let keywords: Vec<String> = VERDICTS.iter().map(|row| format!("`{}`", row.keyword)).collect();
-        Err(self.expected(&super::cursor::one_of(&keywords)))
+        Err(self.expected(&super::cursor::one_of(&list_of(keywords(VERDICTS)))))
     }
 
     /// Reports a verdict of another tool and returns the one meant; None for other words.
@@ -812,8 +808,7 @@ impl Parser<'_> {
         let starts_line = self.is_first_on_line() && (self.at_statement() || self.peek_keyword(0, "END"));
         let text = if ends || starts_line { None } else { Some(self.expr()?) };
         self.layout.weak(self.index());
-        let with =
-            if self.eat_keyword("WITH").is_some() { self.comma_list(Self::with_item)? } else { Vec::new() };
+        let with = self.after("WITH", |p| p.comma_list(Self::with_item))?.unwrap_or_default();
         Ok(VerdictKind::Abort { status, text, with })
     }
 
@@ -840,11 +835,6 @@ impl Parser<'_> {
         self.equals()?;
         let value = self.expr()?;
         Ok(WithItem { target, value, span: self.span_from(start) })
-    }
-
-    fn redirect(&mut self) -> Parsed<VerdictKind> {
-        self.keyword("TO")?;
-        Ok(VerdictKind::Redirect { to: self.expr()? })
     }
 
     fn steer(&mut self) -> Parsed<VerdictKind> {

@@ -109,27 +109,18 @@ impl Parser<'_> {
         self.keyword("FROM")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
         let filter = self.optional_where()?;
-        let group = match self.eat_keyword("GROUP") {
-            Some(_) => {
-                self.keyword("BY")?;
-                self.comma_list(|p| p.ident("a column"))?
-            }
-            None => Vec::new(),
-        };
-        let order = match self.eat_keyword("ORDER") {
-            Some(_) => {
-                self.keyword("BY")?;
-                let column = self.ident("a column")?;
-                self.no_call_to_order_by(&column)?;
-                let descending = self.eat_keyword("DESC").is_some();
-                if !descending {
-                    self.eat_keyword("ASC");
-                }
-                Some((column, descending))
-            }
-            None => None,
-        };
-        let limit = if self.eat_keyword("LIMIT").is_some() { Some(self.expr()?) } else { None };
+        let group = self.after("GROUP", |p| {
+            p.keyword("BY")?;
+            p.comma_list(|p| p.ident("a column"))
+        })?;
+        let group = group.unwrap_or_default();
+        let order = self.after("ORDER", |p| {
+            p.keyword("BY")?;
+            let column = p.ident("a column")?;
+            p.no_call_to_order_by(&column)?;
+            Ok((column, p.descending()))
+        })?;
+        let limit = self.after("LIMIT", Self::expr)?;
         self.end_of_table_statement()?;
         Ok(TableStatementKind::Select { items, table, filter, group, order, limit })
     }

@@ -145,7 +145,7 @@ impl Parser<'_> {
             self.clause("BYTES", "a repetition needs an end: `UNTIL (e)`, `COUNT (e)` or `BYTES (e)`")?;
             WireUntil::Bytes(self.wire_condition()?)
         };
-        let max = if self.eat_keyword("MAX").is_some() { Some(self.amount()?) } else { None };
+        let max = self.after("MAX", Self::amount)?;
         Ok(WireItem::Repeat { name, items, until, max, span: self.span_from(start) })
     }
 
@@ -153,10 +153,10 @@ impl Parser<'_> {
     fn wire_field(&mut self) -> Parsed<WireField> {
         let name = self.ident("a field, such as `vni bit(24)`")?;
         let width = self.wire_width()?;
-        let ty = if self.eat_keyword("AS").is_some() { Some(self.type_expr()?) } else { None };
+        let ty = self.after("AS", Self::type_expr)?;
         let rule = self.wire_rule()?;
         self.layout.weak(self.index());
-        let check = if self.eat_keyword("CHECK").is_some() { Some(self.wire_condition()?) } else { None };
+        let check = self.after("CHECK", Self::wire_condition)?;
         let span = self.span_from(name.span);
         Ok(WireField { name, width, ty, rule, check, span })
     }
@@ -173,7 +173,7 @@ impl Parser<'_> {
         if is_bits {
             return Ok(WireWidth::Bits { n, little: self.eat_keyword("LITTLE") });
         }
-        let max = if self.eat_keyword("MAX").is_some() { Some(self.amount()?) } else { None };
+        let max = self.after("MAX", Self::amount)?;
         Ok(WireWidth::Bytes { count: n, max })
     }
 
@@ -203,14 +203,12 @@ impl Parser<'_> {
         let start = self.bump_keyword();
         let choice = self.payload_choice()?;
         self.layout.weak(self.index());
-        let length = if self.eat_keyword("LENGTH").is_some() {
-            let of_layer = self.eat_keywords("OF", "LAYER").is_some();
-            Some(PayloadLength { of_layer, value: self.expr()? })
-        } else {
-            None
-        };
+        let length = self.after("LENGTH", |p| {
+            let of_layer = p.eat_keywords("OF", "LAYER").is_some();
+            Ok(PayloadLength { of_layer, value: p.expr()? })
+        })?;
         self.layout.weak(self.index());
-        let when = if self.eat_keyword("WHEN").is_some() { Some(self.wire_condition()?) } else { None };
+        let when = self.after("WHEN", Self::wire_condition)?;
         Ok(Payload { choice, length, when, span: self.span_from(start) })
     }
 
@@ -303,8 +301,7 @@ impl Parser<'_> {
         let inner = self.eat_keyword("INNER");
         self.clause("WHERE", "BIND needs a condition on the lower protocol")?;
         let condition = self.expr()?;
-        let otherwise =
-            if self.eat_keyword("OTHERWISE").is_some() { Some(Box::new(self.expr()?)) } else { None };
+        let otherwise = self.after("OTHERWISE", |p| p.expr().map(Box::new))?;
         Ok(ProtocolClause::Bind { lower, inner, condition, otherwise, span: self.span_from(start) })
     }
 
@@ -325,11 +322,7 @@ impl Parser<'_> {
         self.keywords(&["ANY", "OF"])?;
         let members = self.paren_list(|p| p.ident("a protocol"))?;
         self.layout.strong(self.index(), 1);
-        let columns = if self.eat_keyword("COLUMNS").is_some() {
-            self.paren_list(Self::union_column)?
-        } else {
-            Vec::new()
-        };
+        let columns = self.after("COLUMNS", |p| p.paren_list(Self::union_column))?.unwrap_or_default();
         self.semicolon()?;
         let (or_replace, span) = (create.or_replace, self.span_from(create.start));
         Ok(Item::Union(ProtocolUnion { or_replace, name, members, columns, span }))

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-#[path = "../../../weft/library_folder.rs"]
+#[path = "../../../weft-control/library_folder.rs"]
 mod library_folder;
 
 pub(crate) fn root() -> PathBuf {

@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
+use weft_core::native::PrepareError;
 use weft_core::native::{Arg, Call, Ended, Native, NativeDecl, Prepared};
 use weft_core::{Time, Value};
-use weft_native::{ENTROPY_BYTES, PrepareError, Secrets, prepare};
+use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq)]

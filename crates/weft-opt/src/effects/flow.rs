@@ -1,5 +1,6 @@
 //! Analyses the control flow of a function: reachability and control dependence.
 
+use weft_ir::graph;
 use weft_ir::ir::{Function, Terminator, Value};
 
 use super::known_values::KnownValues;
@@ -25,20 +26,17 @@ impl Flow {
         let blocks = &function.blocks;
         let known = KnownValues::of(function);
         let successors: Vec<Vec<usize>> = blocks.iter().map(|block| taken(&block.end, &known)).collect();
-        let mut entries = vec![Vec::new(); blocks.len()];
-        for (from, successors) in successors.iter().enumerate() {
-            successors.iter().for_each(|&to| entries[to].push(from));
-        }
         let condition = |end: &Terminator| match end {
             Terminator::Branch(by, ..) if known.truth(*by).is_none() => Some(*by),
             _ => None,
         };
         let is_large = blocks.len() > BLOCKS_MAX;
         Self {
-            leads: (!is_large).then(|| (0..blocks.len()).map(|from| reached(&successors, from)).collect()),
+            leads: (!is_large)
+                .then(|| (0..blocks.len()).map(|from| graph::reached(&successors, from)).collect()),
             conditions: blocks.iter().map(|block| condition(&block.end)).collect(),
+            entries: graph::predecessors(&successors),
             successors,
-            entries,
         }
     }
 
@@ -118,20 +116,6 @@ fn taken(end: &Terminator, known: &KnownValues<'_>) -> Vec<usize> {
             let jump = if known.truth(*by) == Some(true) { yes } else { no };
             vec![jump.block.0 as usize]
         }
-        other => weft_ir::passes::targets(other),
+        other => other.targets(),
     }
-}
-
-/// The blocks reachable from one; itself only through a cycle.
-fn reached(successors: &[Vec<usize>], from: usize) -> Vec<bool> {
-    let mut reached = vec![false; successors.len()];
-    let mut ahead = vec![from];
-    while let Some(at) = ahead.pop() {
-        for &to in &successors[at] {
-            if !core::mem::replace(&mut reached[to], true) {
-                ahead.push(to);
-            }
-        }
-    }
-    reached
 }

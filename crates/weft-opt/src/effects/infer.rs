@@ -8,7 +8,7 @@ use weft_core::inputs::InputSet;
 use weft_core::native::Effect;
 use weft_ir::ir::{
     Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, SinkId, StatusOperand, TableId, Terminator,
-    Ty, Value,
+    Value,
 };
 use weft_ir::program::{ChainProgram, Direction, Event, InputLocation, Meta, TableDecl};
 use weft_ir::verify::Handler;
@@ -25,7 +25,7 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let provenance = Provenance::of(function, &flow, &chain.natives);
     let names = Names::of(chain, Handler::of(event).direction(chain), function);
     let own = own_writes(function);
-    let ends = (0..function.blocks.len()).filter(|at| goes_on(&function.blocks[*at].end));
+    let ends = (0..function.blocks.len()).filter(|at| function.blocks[*at].end.continues());
     let going_on = flow.leading_to(ends, None);
     let conditions = conditions(function, &flow, &names);
     let effects = Effects::default();
@@ -269,7 +269,8 @@ impl Walk<'_> {
             }
             _ => {}
         }
-        if takes_room(function, inst) {
+        let ty = |value: Value| function.ty(value);
+        if inst.op == Op::ScratchFull || inst.op.takes_scratch(inst.result.map(ty), ty) {
             effects.room.insert(line);
         }
     }
@@ -391,10 +392,6 @@ impl Walk<'_> {
     }
 }
 
-fn goes_on(end: &Terminator) -> bool {
-    end.continues()
-}
-
 /// Returns, for each block, the inputs that the handler has set on every path to it.
 fn own_writes(function: &Function) -> Vec<InputSet> {
     let mut before = vec![InputSet::ALL; function.blocks.len()];
@@ -403,7 +400,7 @@ fn own_writes(function: &Function) -> Vec<InputSet> {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
             let behind = block.insts.iter().fold(before[at], |own, inst| own_after(own, &inst.op));
-            for to in weft_ir::passes::targets(&block.end) {
+            for to in block.end.targets() {
                 changed |= before[to] & behind != before[to];
                 before[to] &= behind;
             }
@@ -420,26 +417,5 @@ fn own_after(own: InputSet, op: &Op) -> InputSet {
         Op::SetInput(id, _) | Op::ClearInput(id) => own | InputSet::of(id),
         Op::RollBack => InputSet::EMPTY,
         _ => own,
-    }
-}
-
-/// Whether an operation uses scratch, or tests for it (see [`weft_ir::ir`]).
-fn takes_room(function: &Function, inst: &Inst) -> bool {
-    let is_bytes = |value: &Value| function.ty(*value) == Ty::Bytes;
-    match &inst.op {
-        Op::ScratchFull
-        | Op::Derived(_)
-        | Op::Concat(_)
-        | Op::Lower(_)
-        | Op::Upper(_)
-        | Op::IntToText(..)
-        | Op::FloatToText(_)
-        | Op::Key(_)
-        | Op::Mirror(_) => true,
-        Op::Column(..) | Op::CallGet(_) | Op::Native(..) => inst.result.as_ref().is_some_and(is_bytes),
-        Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) => is_bytes(a),
-        Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
-        Op::ChangeHeaders(_, parts) => parts.iter().any(is_bytes),
-        _ => false,
     }
 }

@@ -35,15 +35,12 @@ impl<'f> Names<'f> {
         let mut names = Self {
             chain,
             direction,
-            definitions: vec![None; n],
+            definitions: function.definitions(),
             given: vec![Vec::new(); n],
             changed: vec![false; direction.map_or(0, |d| d.inputs.len())],
         };
         for block in &function.blocks {
             for inst in &block.insts {
-                if let Some(result) = inst.result {
-                    names.definitions[result.0 as usize] = Some(&inst.op);
-                }
                 if let Op::SetInput(id, _) | Op::ClearInput(id) = inst.op {
                     names.changed[usize::from(id.0)] = true;
                 }

@@ -23,17 +23,11 @@ impl<'f> KnownValues<'f> {
     /// Computes the known values of a function. Repeats until nothing changes, because blocks are in no order.
     pub(super) fn of(function: &'f Function) -> Self {
         let n = function.types.len();
-        let mut known = Self { definitions: vec![None; n], constants: vec![None; n] };
-        let insts = || function.blocks.iter().flat_map(|block| &block.insts);
-        for inst in insts() {
-            if let Some(result) = inst.result {
-                known.definitions[result.0 as usize] = Some(&inst.op);
-            }
-        }
+        let mut known = Self { definitions: function.definitions(), constants: vec![None; n] };
         // Blocks need not be in execution order.
         let mut changed = true;
         while core::mem::take(&mut changed) {
-            for inst in insts() {
+            for inst in function.insts() {
                 let Some(result) = inst.result.filter(|result| known.constant(*result).is_none()) else {
                     continue;
                 };

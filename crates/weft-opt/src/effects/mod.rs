@@ -268,6 +268,24 @@ fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEff
     }
 }
 
+impl Cell {
+    /// The name in the program: of the table, of its column, of the variable or of the cell.
+    pub(crate) fn name(self, program: &ChainProgram) -> String {
+        let table = |id: TableId| &program.tables[usize::from(id.0)].spec;
+        match self {
+            Self::Rows(id) => table(id).name.clone(),
+            Self::Column(id, column) => {
+                let columns = table(id).key.iter().chain(&table(id).columns);
+                let name = columns.map(|column| &*column.name).nth(usize::from(column.0)).unwrap_or("?");
+                format!("{}.{name}", table(id).name)
+            }
+            Self::Var(id) => program.vars[usize::from(id.0)].name.clone(),
+            Self::Call(id) => program.call[usize::from(id.0)].name.clone(),
+            Self::Sent(id) => program.sinks[usize::from(id.0)].sent_to().to_owned(),
+        }
+    }
+}
+
 impl ElementEffects {
     /// The handlers that it has, with their names in the language.
     pub fn handlers(&self) -> impl Iterator<Item = (&'static str, &Effects)> {

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_ir::ir::TableId;
 use weft_ir::program::ChainProgram;
 
 use super::{Cell, CellUse, ChainEffects, Effects, Source, SourceLines, Sources};
@@ -152,7 +151,7 @@ impl RepeatCheck<'_> {
     /// Reports changes of state that another attempt would repeat or make differently.
     fn state(&mut self, is_request: bool, handler: &Effects) {
         for (cell, used) in &handler.cells {
-            let name = self.name(*cell);
+            let name = cell.name(self.program);
             self.report(2, format!("adds to {name}"), &used.merges);
             match cell {
                 Cell::Call(_) => {}
@@ -180,28 +179,12 @@ impl RepeatCheck<'_> {
             }
             Source::Input(_) => "the answer, of which each attempt has its own".to_owned(),
             Source::Call(id) => format!("call.{}", self.program.call[usize::from(id.0)].name),
-            Source::Var(id) => self.name(Cell::Var(id)),
-            Source::Table(id) => self.name(Cell::Rows(id)),
+            Source::Var(id) => Cell::Var(id).name(self.program),
+            Source::Table(id) => Cell::Rows(id).name(self.program),
             Source::Now => "the time".to_owned(),
             Source::Rand => "chance".to_owned(),
             Source::Room => "the room left".to_owned(),
             Source::Egress => "where the tuple leaves".to_owned(),
-        }
-    }
-
-    /// Returns the name of a cell in the program.
-    fn name(&self, cell: Cell) -> String {
-        let table = |id: TableId| &self.program.tables[usize::from(id.0)].spec;
-        match cell {
-            Cell::Rows(id) => table(id).name.clone(),
-            Cell::Column(id, column) => {
-                let columns = table(id).key.iter().chain(&table(id).columns);
-                let name = columns.map(|column| &*column.name).nth(usize::from(column.0)).unwrap_or("?");
-                format!("{}.{name}", table(id).name)
-            }
-            Cell::Var(id) => self.program.vars[usize::from(id.0)].name.clone(),
-            Cell::Call(id) => self.program.call[usize::from(id.0)].name.clone(),
-            Cell::Sent(id) => self.program.sinks[usize::from(id.0)].sent_to().to_owned(),
         }
     }
 }

@@ -1,24 +1,22 @@
-//! Lowers one handler to one function: its body, its error path, and the facts known on each path.
+//! The body of a function under construction: the values of names, and the facts known on each path.
+//!
+//! Expressions are lowered here. They raise no error themselves: [`Statements`](super::handler::Statements) do.
 
 use std::collections::BTreeMap;
 
-use weft_core::Type;
-use weft_core::abi::Fault;
-use weft_core::wire::FieldRef;
-use weft_ir::ir::{BlockId, Function, Journal, Op, TableId, Terminator, Ty, Value};
-use weft_ir::program::InputLocation;
-use weft_lang::hir::{self, Direction, Handler, HandlerKind, Layer, LocalId, RowId, TableRef};
+use weft_ir::ir::{Op, TableId, Ty, Value};
+use weft_lang::hir::{self, Direction, HandlerKind, LocalId, RowId, TableRef};
 use weft_lang::source::Span;
 
 use super::build::Builder;
 use super::list::Item;
 use super::locks::{Lock, key_text};
-use super::logic::{RaisedFault, Val};
+use super::logic::Val;
 use super::reshape::FrameStart;
 use super::walk::Mentions;
-use super::{Lowering, Scope, places};
+use super::{Lowering, Scope};
 
-/// The lowering of a handler.
+/// The environment of the expressions of a handler.
 pub(super) struct Body<'b, 'n> {
     pub(super) lowering: &'b mut Lowering<'n>,
     pub(super) scope: &'b Scope<'n>,
@@ -34,7 +32,6 @@ pub(super) struct Body<'b, 'n> {
     /// The list element of the current expression.
     pub(super) item: Option<Item>,
     lock: &'b Lock,
-    errors: Errors,
 }
 
 /// A row that was found, with the values of its columns at that time.
@@ -53,34 +50,16 @@ pub(super) struct Path {
     pub(super) front: FrameStart,
 }
 
-/// The target of errors in a handler.
-#[derive(Debug)]
-enum Errors {
-    /// [`Terminator::Fail`], one block for each source line.
-    Fail(BTreeMap<u32, (BlockId, Value)>),
-    /// The head of ON ERROR, if a path leads to it.
-    Handle(Option<(BlockId, Value)>),
-}
-
 impl<'b, 'n> Body<'b, 'n> {
-    /// Starts the body of a handler. Its errors go to ON ERROR if the element has one for this kind of handler.
-    fn new(lowering: &'b mut Lowering<'n>, scope: &'b Scope<'n>, kind: HandlerKind, lock: &'b Lock) -> Self {
-        let kind_name = match kind {
-            HandlerKind::Open => "open",
-            HandlerKind::Request => "request",
-            HandlerKind::Response => "response",
-            HandlerKind::Close => "close",
-            HandlerKind::Error => "error",
-            HandlerKind::Every => "every",
-            HandlerKind::Timeout => "expiry",
-            HandlerKind::Evict => "eviction",
-        };
-        let errors = match scope.on_error(kind) {
-            Some(_) => Errors::Handle(None),
-            None => Errors::Fail(BTreeMap::new()),
-        };
+    /// Starts a function with this name, for a handler of this kind.
+    pub(super) fn new(
+        lowering: &'b mut Lowering<'n>,
+        scope: &'b Scope<'n>,
+        (kind, name): (HandlerKind, String),
+        lock: &'b Lock,
+    ) -> Self {
         Self {
-            b: Builder::new(format!("{}.{kind_name}", scope.instance.name)),
+            b: Builder::new(name),
             lowering,
             scope,
             kind,
@@ -91,112 +70,8 @@ impl<'b, 'n> Body<'b, 'n> {
             path: Path::default(),
             item: None,
             lock,
-            errors,
         }
     }
-
-    /// Lowers a handler; OPEN of an element with a CALL row may have no text of its own. None if it is too long.
-    pub(super) fn lower(
-        lowering: &'b mut Lowering<'n>,
-        scope: &'b Scope<'n>,
-        kind: HandlerKind,
-        handler: Option<&'n Handler>,
-        lock: &'b Lock,
-    ) -> Option<Function> {
-        let mut body = Self::new(lowering, scope, kind, lock);
-        if kind == HandlerKind::Open {
-            body.start_call();
-        }
-        if kind == HandlerKind::Request {
-            body.skip_other_routes();
-        }
-        body.skip_other_frames();
-        if let Some(handler) = handler {
-            body.handler(handler);
-            if body.b.is_open() {
-                body.check_front(handler.span);
-            }
-        }
-        body.forward();
-        if let (Errors::Handle(Some((head, fault))), Some(handler)) = (&body.errors, scope.on_error(kind)) {
-            let (head, fault) = (*head, *fault);
-            body.on_error(head, fault, handler);
-        }
-        body.b.finish()
-    }
-
-    /// Lowers the statements of a handler, after its locals and rows are set up.
-    fn handler(&mut self, handler: &'n Handler) {
-        let (lowering, scope) = (&*self.lowering, self.scope);
-        let n_keys = |table: TableRef| lowering.table_decl(scope, table).n_keys;
-        self.mentions = Mentions::of(handler, &n_keys);
-        self.locals = vec![None; handler.locals.len()];
-        self.rows = vec![None; handler.rows.len()];
-        if self.kind.is_departure() {
-            self.bind_removed_row(handler);
-        }
-        self.stmts(&handler.body);
-    }
-
-    /// Binds the columns of the removed row, which is the first of the handler's rows.
-    fn bind_removed_row(&mut self, handler: &'n Handler) {
-        self.set_line(handler.span);
-        let table = handler.rows[RowId::OLD.0].table;
-        let (id, _) = self.table(table);
-        let row = self.b.get(Op::ExpiredRow(id), Ty::Row);
-        self.load(RowId::OLD, table, row, false);
-    }
-
-    /// Lets frames without the element's layer pass, uncounted.
-    fn skip_other_frames(&mut self) {
-        let (Layer::Packet(Some(layer)), HandlerKind::Request) = (&self.scope.element.layer, self.kind)
-        else {
-            return;
-        };
-        let place = InputLocation::Frame(FieldRef::presence(layer.clone()));
-        let program = &mut self.lowering.program;
-        let input = places::input(program, Direction::Request, place, Type::Bool, true, false);
-        let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);
-        let [own, other] = [(); 2].map(|()| self.b.block());
-        self.b.branch(is_there, own, other);
-        self.b.switch(other);
-        self.b.end(Terminator::Skip);
-        self.b.switch(own);
-    }
-
-    /// Initializes the call's row. The values stay even if the handler fails, because later handlers read them.
-    fn start_call(&mut self) {
-        for (cell, id) in self.scope.element.call.iter().zip(&self.scope.call) {
-            self.set_line(cell.span);
-            let value = match &cell.start {
-                Some(start) => self.expr(start),
-                None => Val::plain(self.b.zero(Ty::of(cell.ty))),
-            };
-            let fault = self.first_fault_or_too_long(value, cell.ty);
-            self.fail_if(fault);
-            self.b.act(Op::CallSet(*id, value.value, Journal::No));
-        }
-    }
-
-    /// Lowers ON ERROR at the block `head`: rolls back the handler's changes, and runs the statements.
-    fn on_error(&mut self, head: BlockId, fault: Value, handler: &'n Handler) {
-        self.errors = Errors::Fail(BTreeMap::new());
-        self.path = Path::default();
-        self.fault = Some(fault);
-        self.b.switch(head);
-        self.set_line(handler.span);
-        self.b.act(Op::RollBack);
-        self.b.take_scratch_used();
-        self.handler(handler);
-        self.forward();
-    }
-
-    fn forward(&mut self) {
-        self.check_scratch();
-        self.b.end(Terminator::Forward);
-    }
-
-    // ---- where we are ----
 
     pub(super) fn set_line(&mut self, span: Span) {
         let line = self.lowering.line(span);
@@ -338,82 +213,4 @@ impl<'b, 'n> Body<'b, 'n> {
     pub(super) fn is_changing(&self, expr: &hir::Expr) -> bool {
         self.scope.is_derived(expr) && self.lowering.may_change(self.direction())
     }
-
-    // ---- errors ----
-
-    /// Jumps to the element's error path if an error was raised, or the scratch was full.
-    pub(super) fn fail_if(&mut self, fault: Option<RaisedFault>) {
-        let full = self.b.take_scratch_used().then(|| self.b.get(Op::ScratchFull, Ty::Bool));
-        let full = full.and_then(|full| self.b.raise(full, Fault::TooLong));
-        let Some(RaisedFault { is, code }) = self.b.first(fault, full) else { return };
-        let (target, args) = self.error_target(code);
-        let go_on = self.b.block();
-        self.b.branch_with(is, (target, args), (go_on, Vec::new()));
-        self.b.switch(go_on);
-    }
-
-    /// Tests whether everything since the last check fitted in the scratch.
-    pub(super) fn check_scratch(&mut self) {
-        if self.b.is_open() {
-            self.fail_if(None);
-        }
-    }
-
-    /// Returns the block for errors at the current line, with the fault code as its argument.
-    fn error_target(&mut self, code: Value) -> (BlockId, Vec<Value>) {
-        let line = self.b.line();
-        let target = match &self.errors {
-            Errors::Fail(blocks) => blocks.get(&line).copied(),
-            Errors::Handle(block) => *block,
-        };
-        let (block, _) = target.unwrap_or_else(|| self.new_error_target(line));
-        (block, vec![code])
-    }
-
-    /// Creates the block for errors: ON ERROR's head, or a block that fails with this line.
-    fn new_error_target(&mut self, line: u32) -> (BlockId, Value) {
-        let block = self.b.block();
-        let fault = self.b.param(block, Ty::Int);
-        match &mut self.errors {
-            Errors::Handle(target) => *target = Some((block, fault)),
-            Errors::Fail(blocks) => {
-                blocks.insert(line, (block, fault));
-                let here = self.b.here();
-                self.b.switch(block);
-                self.b.end(Terminator::Fail { fault, line });
-                if let Some(here) = here {
-                    self.b.switch(here);
-                }
-            }
-        }
-        (block, fault)
-    }
-
-    /// The condition of an IF, a WHERE or an arm: NULL counts as not true, and an error fails.
-    pub(super) fn truth(&mut self, condition: &hir::Expr) -> Value {
-        let value = self.expr(condition);
-        self.fail_if(value.fault);
-        self.b.is_true(value)
-    }
-}
-
-/// Lowers the OPEN of a route's pseudo element; None if it is too long.
-pub(super) fn condition<'n>(
-    lowering: &mut Lowering<'n>,
-    scope: &Scope<'n>,
-    route: &hir::Route,
-) -> Option<Function> {
-    let mut body = Body::new(lowering, scope, HandlerKind::Open, &Lock::Free);
-    if let Some(when) = &route.when {
-        body.set_line(when.span);
-        let holds = body.truth(when);
-        let (yes, no) = (body.b.block(), body.b.block());
-        body.b.branch(holds, yes, no);
-        body.b.switch(no);
-        let line = body.b.line();
-        body.b.end(Terminator::Drop { line });
-        body.b.switch(yes);
-    }
-    body.forward();
-    body.b.finish()
 }

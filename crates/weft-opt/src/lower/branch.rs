@@ -6,9 +6,9 @@
 //! only sees a cell that one stage writes and others read.
 
 use super::Lowering;
-use super::body::Body;
+use super::handler::Statements;
 use weft_core::types::Type;
-use weft_ir::ir::{CallId, IntCmp, Journal, Op, Terminator, Ty};
+use weft_ir::ir::{CallId, IntCmp, Journal, Op, Ty};
 use weft_ir::program::CallCell;
 use weft_lang::hir;
 
@@ -76,34 +76,30 @@ fn number(branch: usize) -> i64 {
     branch as i64 + 1
 }
 
-impl Body<'_, '_> {
+impl Statements<'_, '_> {
     /// Lets frames on other routes pass.
     pub(super) fn skip_other_routes(&mut self) {
-        match self.lowering.route.clone() {
+        match self.body.lowering.route.clone() {
             StageRoute::Only => {}
             StageRoute::First(edges) => {
-                let main = self.b.int(0);
-                self.b.act(Op::CallSet(edges.cell, main, Journal::No));
+                let main = self.body.b.int(0);
+                self.body.b.act(Op::CallSet(edges.cell, main, Journal::No));
             }
             StageRoute::On(own, edges) => {
-                let route = self.b.get(Op::CallGet(edges.cell), Ty::Int);
-                let own = self.b.int(own);
-                let is_here = self.b.int_compare(IntCmp::Eq, route, own);
-                let [here, other] = [(); 2].map(|()| self.b.block());
-                self.b.branch(is_here, here, other);
-                self.b.switch(other);
-                self.b.end(Terminator::Skip);
-                self.b.switch(here);
+                let route = self.body.b.get(Op::CallGet(edges.cell), Ty::Int);
+                let own = self.body.b.int(own);
+                let is_here = self.body.b.int_compare(IntCmp::Eq, route, own);
+                self.skip_unless(is_here);
             }
         }
     }
 
     /// Sends the frame on by an edge of the element.
     pub(super) fn steer(&mut self, edge: usize) {
-        let (StageRoute::First(edges) | StageRoute::On(_, edges)) = &self.lowering.route else { return };
+        let (StageRoute::First(edges) | StageRoute::On(_, edges)) = &self.body.lowering.route else { return };
         let cell = edges.cell;
         let Some(Some(route)) = edges.to.get(edge) else { return };
-        let route = self.b.int(*route);
-        self.b.act(Op::CallSet(cell, route, Journal::No));
+        let route = self.body.b.int(*route);
+        self.body.b.act(Op::CallSet(cell, route, Journal::No));
     }
 }

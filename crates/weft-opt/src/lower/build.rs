@@ -176,24 +176,8 @@ impl Builder {
 
     /// Appends an instruction to the open block, and records whether it may use scratch.
     fn push(&mut self, inst: Inst, ty: Ty) {
-        self.scratch_used |= match &inst.op {
-            Op::Column(..) | Op::CallGet(_) | Op::Native(..) => ty == Ty::Bytes,
-            Op::SetInput(_, value) | Op::SetReply(_, value) => self.ty(*value) == Ty::Bytes,
-            Op::Emit(_, cells) => cells.iter().any(|(cell, _)| self.ty(*cell) == Ty::Bytes),
-            Op::ChangeHeaders(_, parts) => parts.iter().any(|part| self.ty(*part) == Ty::Bytes),
-            op => matches!(
-                op,
-                Op::Concat(_)
-                    | Op::Lower(_)
-                    | Op::Upper(_)
-                    | Op::IntToText(..)
-                    | Op::FloatToText(_)
-                    | Op::Key(_)
-                    | Op::Derived(_)
-                    | Op::SetAnswer(..)
-                    | Op::Mirror(_)
-            ),
-        };
+        let result = inst.result.map(|_| ty);
+        self.scratch_used |= inst.op.takes_scratch(result, |value| self.ty(value));
         // Code after a verdict is unreachable, so nothing is lost.
         if let Some(at) = self.at {
             self.steps += size::of_op(&inst.op);

@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_ir::ir::TableId;
 use weft_ir::program::Realisation;
-use weft_lang::hir::{Expr, ExprKind, Handler, HandlerKind, TableRef};
+use weft_lang::hir::{Element, Expr, ExprKind, Handler, HandlerKind, TableRef};
 
-use super::Scope;
 use super::walk::Mentions;
+use super::{Lowering, Scope};
 
 /// The locks of one handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,47 @@ impl Touches {
             }
         }
         Self { kind: handlers[0].kind, held, is_one_key: is_one_key && keys.len() <= 1 }
+    }
+}
+
+/// The handlers that become functions; ON ERROR is part of others.
+pub(super) fn lowered_handlers(element: &Element) -> impl Iterator<Item = &Handler> {
+    element.handlers.iter().filter(|handler| handler.kind != HandlerKind::Error)
+}
+
+impl<'n> Lowering<'n> {
+    /// Plans the locks of all handlers together, so that they take tables in the same order: for each stage those of
+    /// [`lowered_handlers`]. A single worker needs none.
+    pub(super) fn plan_locks(&mut self, scopes: &[Scope<'n>]) -> Vec<Vec<Lock>> {
+        let touches: Vec<Touches> = scopes
+            .iter()
+            .flat_map(|scope| lowered_handlers(scope.element).map(|handler| self.touches(scope, handler)))
+            .collect();
+        let name_of = |table: TableId| {
+            let decl = &self.program.tables[usize::from(table.0)];
+            (decl.owner.clone(), decl.spec.name.clone())
+        };
+        let (locks, realisations) = plan(&touches, name_of);
+        for (table, realisation) in realisations {
+            self.program.tables[usize::from(table.0)].realisation = realisation;
+        }
+        let is_alone = self.options.workers <= 1;
+        let mut locks = locks.into_iter().map(|lock| if is_alone { Lock::Free } else { lock });
+        let n_handlers = scopes.iter().map(|scope| lowered_handlers(scope.element).count());
+        n_handlers.map(|n| locks.by_ref().take(n).collect()).collect()
+    }
+
+    /// Collects the state that a handler and its ON ERROR access under locks.
+    fn touches(&self, scope: &Scope<'n>, handler: &Handler) -> Touches {
+        let needs_lock = |table: TableRef| {
+            let id = self.table_id(scope, table);
+            let realisation = self.program.tables[usize::from(id.0)].realisation;
+            matches!(realisation, Realisation::Striped | Realisation::Locked).then_some(id)
+        };
+        let var = |var: usize| scope.element.vars[var].merge.is_none().then(|| scope.vars[var].0);
+        let n_keys = |table: TableRef| self.table_decl(scope, table).n_keys;
+        let handlers: Vec<&Handler> = [handler].into_iter().chain(scope.on_error(handler.kind)).collect();
+        Touches::of(&handlers, &n_keys, scope, &needs_lock, &var)
     }
 }
 

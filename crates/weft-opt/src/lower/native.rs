@@ -9,24 +9,21 @@ use weft_lang::hir::{Expr, NativeRef};
 
 use super::body::Body;
 use super::logic::Val;
+use super::places;
 
 impl Body<'_, '_> {
     /// Lowers a call of a native function: NULL if an argument is, else its value.
     pub(super) fn native(&mut self, function: NativeRef, site: u32, args: &[Expr], ty: Type) -> Val {
         let decl = self.native_decl(function, site, args);
         let info = decl.native.info();
-        let natives = &mut self.lowering.program.natives;
-        let at = natives.iter().position(|known| *known == decl).unwrap_or_else(|| {
-            natives.push(decl);
-            natives.len() - 1
-        });
+        let at = places::index_of(&mut self.lowering.program.natives, decl);
         // A list of constants takes all remaining arguments.
         let is_constant =
             |at: usize| info.params.get(at).or(info.params.last()).is_some_and(|param| param.is_constant());
         let given = args.iter().enumerate().filter(|(at, _)| !is_constant(*at)).map(|(_, arg)| arg);
         let vals: Vec<Val> = given.map(|arg| self.expr(arg)).collect();
         let values: Vec<Value> = vals.iter().map(|val| val.value).collect();
-        let made = self.b.get(Op::Native(NativeId(at as u16), values), Ty::of(ty));
+        let made = self.b.get(Op::Native(NativeId(at), values), Ty::of(ty));
         let fault = match info.fails {
             Some(_) => {
                 let failed = self.b.get(Op::NativeFailed(made), Ty::Bool);

@@ -35,21 +35,21 @@ pub(super) fn input(
 
 /// The name of a header or trailer of an ABORT's answer.
 pub(super) fn answer(program: &mut ChainProgram, name: &str) -> NameId {
-    index_of(&mut program.answers, AnswerName { name: name.to_owned() })
+    NameId(index_of(&mut program.answers, AnswerName { name: name.to_owned() }))
 }
 
 /// The field of a REPLY's message.
 pub(super) fn reply(program: &mut ChainProgram, path: &[String], ty: Type) -> NameId {
-    index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty })
+    NameId(index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty }))
 }
 
 /// Returns the index of an item in the list, and appends it if it is new.
-fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
+pub(super) fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> u16 {
     let index = list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
         list.len() - 1
     });
-    NameId(index as u16)
+    index as u16
 }
 
 /// Returns the input location of a column.
@@ -111,27 +111,7 @@ fn name(place: &InputLocation) -> String {
         InputLocation::Key(nth) => format!("key {nth}"),
         // The caller knows the protocols, and replaces this name.
         InputLocation::Frame(_) | InputLocation::Layer(_) => "frame".to_owned(),
-        InputLocation::Meta(meta) => match meta {
-            Meta::Method => "method",
-            Meta::Peer => "peer",
-            Meta::Size => "size",
-            Meta::Index => "index",
-            Meta::CallId => "call_id",
-            Meta::Status => "status",
-            Meta::Elapsed => "elapsed",
-            Meta::Upstream => "upstream",
-            Meta::EndedBy => "ended_by",
-            Meta::Version => "version",
-            Meta::Port => "port",
-            Meta::PacketSize => "packet_size",
-            Meta::Flow => "flow",
-            Meta::IsIcmpError => "is_icmp_error",
-            Meta::IsIntact => "is_intact",
-            Meta::TunnelDepth => "tunnel_depth",
-            Meta::Tag => "meta.tag",
-            Meta::Label => "meta.label",
-            Meta::Path => "meta.path",
-        }
-        .to_owned(),
+        InputLocation::Meta(meta) if meta.user_meta_index().is_some() => format!("meta.{}", meta.name()),
+        InputLocation::Meta(meta) => meta.name().to_owned(),
     }
 }

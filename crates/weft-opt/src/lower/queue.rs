@@ -3,10 +3,11 @@
 //! Lowering clamps stored values to the range of their variable, folds constants, and reuses values computed or loaded
 //! earlier in a block. So backends can translate each step as it is.
 
-use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+use weft_ir::interp::evaluate;
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, PartitionsBy,
-    QueueProgram, STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, run, word,
+    QueueProgram, STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, stores, word,
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
@@ -123,18 +124,8 @@ fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) ->
 
 /// If no handler sets the rank, the only rank is 0.
 fn order_bits(level: &QueueLevel, handlers: &Handlers) -> Option<u8> {
-    let rank = Slot::new(Scope::Partition, word::RANK);
-    let sets = handlers.iter().any(|(_, handler)| stores(&handler.body, rank));
+    let sets = handlers.iter().any(|(_, handler)| handler.ranks());
     if sets || level.least.is_some() { level.rank_bits } else { Some(0) }
-}
-
-/// Whether a step writes a slot.
-fn stores(steps: &[Step], slot: Slot) -> bool {
-    steps.iter().any(|step| match step {
-        Step::Store(known, _) => *known == slot,
-        Step::If { then, otherwise, .. } => stores(then, slot) || stores(otherwise, slot),
-        _ => false,
-    })
 }
 
 /// Declares a variable of a queue.
@@ -182,8 +173,10 @@ struct Lowering<'l> {
     /// The steps of the current block.
     steps: Vec<Step>,
     locals: Vec<Option<Value>>,
-    /// Values that are computed or loaded already.
+    /// Values that are computed already.
     known: Vec<(Op, Value)>,
+    /// The values of words that are loaded or stored already.
+    words: Vec<(Slot, Value)>,
 }
 
 impl<'l> Lowering<'l> {
@@ -197,6 +190,7 @@ impl<'l> Lowering<'l> {
             steps: Vec::new(),
             locals: Vec::new(),
             known: Vec::new(),
+            words: Vec::new(),
         }
     }
 
@@ -250,7 +244,7 @@ impl<'l> Lowering<'l> {
     fn arms(&mut self, arms: &[(QueueExpr, Vec<QueueStmt>)], otherwise: &[QueueStmt]) {
         let Some(((condition, body), rest)) = arms.split_first() else { return self.stmts(otherwise) };
         let by = self.expr(condition);
-        if let Some(Op::Bool(known)) = self.constant(by) {
+        if let Some(&Op::BoolConst(known)) = self.constant(by) {
             return if known { self.stmts(body) } else { self.arms(rest, otherwise) };
         }
         let then = self.block(|lowering| lowering.stmts(body));
@@ -263,16 +257,17 @@ impl<'l> Lowering<'l> {
         // Values that the block may have written are unknown after it.
         let written =
             |slot: Slot| [&then, &otherwise].into_iter().any(|steps| !ends(steps) && stores(steps, slot));
-        self.known.retain(|(op, _)| !matches!(op, Op::Load(slot) if written(*slot)));
+        self.words.retain(|(slot, _)| !written(*slot));
         self.steps.push(Step::If { by, then, otherwise });
     }
 
     /// The steps of a block; its known values are not valid outside.
     fn block(&mut self, lower: impl FnOnce(&mut Self)) -> Vec<Step> {
         let outside = core::mem::take(&mut self.steps);
-        let known = self.known.clone();
+        let (known, words) = (self.known.len(), self.words.clone());
         lower(self);
-        self.known = known;
+        self.known.truncate(known);
+        self.words = words;
         core::mem::replace(&mut self.steps, outside)
     }
 
@@ -292,7 +287,7 @@ impl<'l> Lowering<'l> {
             }
             QueueVerdict::Mark { or_drop } => {
                 let ecn = Slot::new(Scope::Packet, word::ECN);
-                let (found, zero) = (self.emit(Op::Load(ecn)), self.int(0));
+                let (found, zero) = (self.load(ecn, Ty::Int), self.int(0));
                 let capable = self.emit(Op::IntCompare(IntCmp::Ne, found, zero));
                 let then = self.block(|lowering| {
                     // A packet that is marked already is not marked again.
@@ -314,8 +309,8 @@ impl<'l> Lowering<'l> {
 
     /// Appends a store. Later loads of the slot reuse the value.
     fn store(&mut self, slot: Slot, value: Value) {
-        self.known.retain(|(op, _)| *op != Op::Load(slot));
-        self.known.push((Op::Load(slot), value));
+        self.words.retain(|(known, _)| *known != slot);
+        self.words.push((slot, value));
         self.steps.push(Step::Store(slot, value));
     }
 
@@ -394,15 +389,15 @@ impl<'l> Lowering<'l> {
     // ---- expressions -------------------------------------------------------------------------------------------
 
     fn int(&mut self, n: i64) -> Value {
-        self.emit(Op::Int(n))
+        self.emit(Op::IntConst(n))
     }
 
     /// Lowers an expression. Returns its value.
     fn expr(&mut self, expr: &QueueExpr) -> Value {
         let op = match &expr.kind {
-            Kind::Literal(Literal::Bool(b)) => Op::Bool(*b),
-            Kind::Literal(Literal::Int(n)) => Op::Int(*n),
-            Kind::Literal(Literal::Float(x)) => Op::Float(*x),
+            Kind::Literal(Literal::Bool(b)) => Op::BoolConst(*b),
+            Kind::Literal(Literal::Int(n)) => Op::IntConst(*n),
+            Kind::Literal(Literal::Float(x)) => Op::FloatConst(*x),
             Kind::Operand(place) => {
                 let (slot, _) = self.slot(place);
                 return self.load(slot, ty(expr.ty));
@@ -436,8 +431,8 @@ impl<'l> Lowering<'l> {
         for (when, then) in arms {
             let when = self.expr(when);
             match self.constant(when) {
-                Some(Op::Bool(false)) => {}
-                Some(Op::Bool(true)) => {
+                Some(Op::BoolConst(false)) => {}
+                Some(Op::BoolConst(true)) => {
                     last = then;
                     break;
                 }
@@ -463,8 +458,8 @@ impl<'l> Lowering<'l> {
                 let zero = self.int(0);
                 Op::IntBinary(IntOp::Sub, zero, a)
             }
-            U::ToFloat => Op::IntToFloat(a),
-            U::ToWhole => Op::FloatToInt(a),
+            U::ToFloat => Op::IntToFloat(Signed::Yes, a),
+            U::ToWhole => Op::FloatToInt(Signed::Yes, a),
             U::Floor => float(FloatUnaryOp::Floor),
             U::Ceil => float(FloatUnaryOp::Ceil),
             U::Round => float(FloatUnaryOp::Round),
@@ -492,76 +487,72 @@ impl<'l> Lowering<'l> {
             let nth = self.int(i64::from(nth));
             (self.emit(Op::HashMix(drawn, nth)), 32)
         };
-        let bits = self.emit(Op::IntToFloat(bits));
-        let scale = self.emit(Op::Float((-f64::from(scale)).exp2()));
+        let bits = self.emit(Op::IntToFloat(Signed::Yes, bits));
+        let scale = self.emit(Op::FloatConst((-f64::from(scale)).exp2()));
         self.emit(Op::FloatBinary(FloatOp::Mul, bits, scale))
     }
 
     /// Returns the value of a slot, loaded on first use.
     fn load(&mut self, slot: Slot, ty: Ty) -> Value {
-        if let Some((_, value)) = self.known.iter().find(|(op, _)| *op == Op::Load(slot)) {
+        if let Some((_, value)) = self.words.iter().find(|(known, _)| *known == slot) {
             return *value;
         }
-        self.define(Op::Load(slot), ty)
+        let value = self.value(ty);
+        self.steps.push(Step::Load(value, slot));
+        self.words.push((slot, value));
+        value
     }
 
-    /// Emits an operation and returns its value: folded if its operands are constant, or reused.
+    /// Emits an operation and returns its value. Programs see the upper 32 bits of a hash.
     fn emit(&mut self, op: Op) -> Value {
-        if let Op::Load(slot) = op {
-            return self.load(slot, Ty::Int);
+        let is_hash = matches!(op, Op::Hash(_) | Op::HashMix(..));
+        let value = self.reuse(op);
+        if !is_hash {
+            return value;
         }
-        let ty = self.type_of(&op);
-        let is_known = op.operands().all(|operand| self.constant(operand).is_some());
-        let op = if is_known && op.operands().next().is_some() {
-            let word = |value| match self.constant(value) {
-                Some(known) => run::pure(&known, |_| 0),
-                None => 0,
-            };
-            let folded = run::pure(&op, word);
-            match ty {
-                Ty::Bool => Op::Bool(folded != 0),
-                Ty::Int => Op::Int(folded as i64),
-                Ty::Float => Op::Float(f64::from_bits(folded)),
-            }
-        } else {
-            op
+        let bits = self.int(32);
+        self.emit(Op::IntBinary(IntOp::Shr, value, bits))
+    }
+
+    /// The value of an operation: folded if its operands are constant, or computed already, or emitted.
+    fn reuse(&mut self, mut op: Op) -> Value {
+        let ty = match op {
+            Op::Select(_, a, _) => self.types[a.0 as usize],
+            _ => op.word_types().map_or(Ty::Int, |(_, ty)| ty),
         };
+        let operands = op.operands();
+        if !operands.is_empty() && operands.iter().all(|operand| self.constant(*operand).is_some()) {
+            let constant = |value| self.constant(value).map_or(0, |known| evaluate(known, |_| 0));
+            let folded = evaluate(&op, constant);
+            op = match ty {
+                Ty::Bool => Op::BoolConst(folded != 0),
+                Ty::Float => Op::FloatConst(f64::from_bits(folded)),
+                _ => Op::IntConst(folded as i64),
+            };
+        }
         let same = |known: &Op| match (known, &op) {
-            (Op::Float(a), Op::Float(b)) => a.to_bits() == b.to_bits(),
+            (Op::FloatConst(a), Op::FloatConst(b)) => a.to_bits() == b.to_bits(),
             (known, op) => known == op,
         };
-        match self.known.iter().find(|(known, _)| same(known)) {
-            Some((_, value)) => *value,
-            None => self.define(op, ty),
+        if let Some((_, value)) = self.known.iter().find(|(known, _)| same(known)) {
+            return *value;
         }
-    }
-
-    /// Appends a step that computes a value, and remembers it.
-    fn define(&mut self, op: Op, ty: Ty) -> Value {
-        let value = Value(self.types.len() as u16);
-        self.types.push(ty);
-        self.steps.push(Step::Let(value, op));
+        let value = self.value(ty);
+        self.steps.push(Step::Let(value, op.clone()));
         self.known.push((op, value));
         value
     }
 
-    /// The constant that a value is.
-    fn constant(&self, value: Value) -> Option<Op> {
-        let is_constant = |op: &Op| matches!(op, Op::Int(_) | Op::Float(_) | Op::Bool(_));
-        self.known.iter().find(|(op, known)| *known == value && is_constant(op)).map(|(op, _)| *op)
+    /// Creates a value of this type.
+    fn value(&mut self, ty: Ty) -> Value {
+        self.types.push(ty);
+        Value(self.types.len() as u32 - 1)
     }
 
-    /// Returns the type of an operation's result.
-    fn type_of(&self, op: &Op) -> Ty {
-        match *op {
-            Op::Int(_) | Op::Load(_) | Op::IntBinary(..) | Op::FloatToInt(_) => Ty::Int,
-            Op::Hash(_) | Op::HashMix(..) | Op::Log2(_) => Ty::Int,
-            Op::Float(_) | Op::FloatBinary(..) | Op::FloatUnary(..) | Op::IntToFloat(_) => Ty::Float,
-            Op::Bool(_) | Op::IntCompare(..) | Op::FloatCompare(..) | Op::BoolBinary(..) | Op::Not(_) => {
-                Ty::Bool
-            }
-            Op::Select(_, a, _) => self.types[usize::from(a.0)],
-        }
+    /// The constant that a value is.
+    fn constant(&self, value: Value) -> Option<&Op> {
+        let is_constant = |op: &Op| matches!(op, Op::IntConst(_) | Op::FloatConst(_) | Op::BoolConst(_));
+        self.known.iter().find(|(op, known)| *known == value && is_constant(op)).map(|(op, _)| op)
     }
 }
 
@@ -615,20 +606,21 @@ fn drop_unused(steps: &mut Vec<Step>, used: &mut [bool]) {
         at -= 1;
         let keep = match &mut steps[at] {
             Step::Let(value, op) => {
-                let is_used = used[usize::from(value.0)];
+                let is_used = used[value.0 as usize];
                 if is_used {
-                    op.operands().for_each(|operand| used[usize::from(operand.0)] = true);
+                    op.operands().iter().for_each(|operand| used[operand.0 as usize] = true);
                 }
                 is_used
             }
+            Step::Load(value, _) => used[value.0 as usize],
             Step::Store(_, value) | Step::Give(value) => {
-                used[usize::from(value.0)] = true;
+                used[value.0 as usize] = true;
                 true
             }
             Step::If { by, then, otherwise } => {
                 drop_unused(then, used);
                 drop_unused(otherwise, used);
-                used[usize::from(by.0)] = true;
+                used[by.0 as usize] = true;
                 true
             }
             Step::End(..) => true,

@@ -21,7 +21,7 @@ use weft_lang::source::Span;
 use weft_lang::types;
 
 use super::Lowering;
-use super::body::Body;
+use super::handler::Statements;
 use super::places;
 use super::wire;
 
@@ -39,7 +39,7 @@ pub(super) struct Roots {
     pub(super) links: Vec<ProtocolId>,
 }
 
-impl<'n> Body<'_, 'n> {
+impl<'n> Statements<'_, 'n> {
     /// Lowers PUSH: fixed field values go into the header template, and others are computed for each frame.
     pub(super) fn push_headers(&mut self, pushed: &'n [Pushed], span: Span) {
         let pushed = self.without_link(pushed);
@@ -52,7 +52,7 @@ impl<'n> Body<'_, 'n> {
                     Some(value) => {
                         if !self.fits(of.protocol, *field, &value, expr) {
                             // Continue as if it were correct.
-                            self.path.front = pushed.first().map(|first| vec![first.protocol]);
+                            self.body.path.front = pushed.first().map(|first| vec![first.protocol]);
                             return;
                         }
                         header.values.insert(*field, value);
@@ -68,12 +68,12 @@ impl<'n> Body<'_, 'n> {
         }
         let (Some(first), Some(last)) = (pushed.first(), pushed.last()) else { return };
         let front = self.front();
-        let is_root = self.lowering.roots.inside.contains(&first.protocol)
-            || self.lowering.roots.outside.contains(&first.protocol);
+        let is_root = self.body.lowering.roots.inside.contains(&first.protocol)
+            || self.body.lowering.roots.outside.contains(&first.protocol);
         let what = match is_root {
             true => {
                 let stacks = self.stacks(&headers, &given, &front, span);
-                self.path.front = Some(vec![first.protocol]);
+                self.body.path.front = Some(vec![first.protocol]);
                 stacks.map(|stacks| HeaderChange::Push { behind: None, stacks })
             }
             false => self.headers_after_first(first, last, &headers, &given, &front, span),
@@ -85,7 +85,7 @@ impl<'n> Body<'_, 'n> {
 
     /// The headers without link headers, where frames have none: so an element for Ethernet works for IP alone, too.
     fn without_link(&self, pushed: &'n [Pushed]) -> &'n [Pushed] {
-        let Roots { inside, outside, links } = &self.lowering.roots;
+        let Roots { inside, outside, links } = &self.body.lowering.roots;
         let Some(first) = pushed.first().filter(|first| links.contains(&first.protocol)) else {
             return pushed;
         };
@@ -110,14 +110,14 @@ impl<'n> Body<'_, 'n> {
             },
         };
         let input = self.layer(layer.clone());
-        let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);
-        let is_missing = self.b.get(Op::Not(is_there), Ty::Bool);
-        let fault = self.b.raise(is_missing, Fault::UnexpectedNull);
+        let is_there = self.body.b.get(Op::InputPresent(input), Ty::Bool);
+        let is_missing = self.body.b.get(Op::Not(is_there), Ty::Bool);
+        let fault = self.body.b.raise(is_missing, Fault::UnexpectedNull);
         self.fail_if(fault);
         let mut pseudo = Pseudo::default();
         if how == Pop::To {
             pseudo = self.pseudo_of(&layer, span);
-            self.path.front = Some(layer.protocols);
+            self.body.path.front = Some(layer.protocols);
         }
         let what = HeaderChange::Pop { layer: input.0, how, pseudo };
         self.reshape(HeaderChangeDecl { params: Vec::new(), what }, Vec::new());
@@ -125,13 +125,13 @@ impl<'n> Body<'_, 'n> {
 
     /// The input of a layer.
     fn layer(&mut self, layer: LayerRef) -> InputId {
-        let (program, ty) = (&mut self.lowering.program, Type::Uint(64));
+        let (program, ty) = (&mut self.body.lowering.program, Type::Uint(64));
         places::input(program, Direction::Request, InputLocation::Layer(layer), ty, true, false)
     }
 
     /// Finds the checksums of a layer and after it that cover addresses before it.
     fn pseudo_of(&mut self, layer: &LayerRef, span: Span) -> Pseudo {
-        let protocols = &self.lowering.network.protocols;
+        let protocols = &self.body.lowering.network.protocols;
         let sums = pseudo_sums(protocols, &layer.protocols);
         if sums.is_empty() {
             return Pseudo::default();
@@ -162,10 +162,11 @@ impl<'n> Body<'_, 'n> {
             "the checksum of `{}` covers addresses that are taken off, and has no fixed place in its header",
             self.name(protocol)
         );
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "it could not follow")
-            .with_help("let it stand in front of all that may be missing, or longer in some packets");
-        self.lowering.report_once(diagnostic);
+        self.body.lowering.mismatch(
+            message,
+            (span, "it could not follow"),
+            "let it stand in front of all that may be missing, or longer in some packets",
+        );
     }
 
     /// CUT or FRAGMENT, to this many bytes.
@@ -177,42 +178,39 @@ impl<'n> Body<'_, 'n> {
 
     /// Rejects frames that continue from here with a first protocol that the next reader does not expect.
     pub(super) fn check_front(&mut self, span: Span) {
-        let Some(front) = &self.path.front else { return };
-        let Roots { inside, outside, .. } = &self.lowering.roots;
+        let Some(front) = &self.body.path.front else { return };
+        let Roots { inside, outside, .. } = &self.body.lowering.roots;
         let is_good =
-            |id: &&ProtocolId| inside.contains(id) || (self.lowering.is_last && outside.contains(id));
+            |id: &&ProtocolId| inside.contains(id) || (self.body.lowering.is_last && outside.contains(id));
         let Some(odd) = front.iter().find(|id| !is_good(id)) else { return };
-        let odd = self.lowering.network.protocols[usize::from(odd.0)].name.clone();
-        let names = self.lowering.protocol_names(inside);
+        let odd = self.body.lowering.network.protocols[usize::from(odd.0)].name.clone();
+        let names = self.body.lowering.protocol_names(inside);
         let message = format!("the frame may begin with `{odd}` here, and is to begin with {names}");
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "goes on from here")
-            .with_help(match names.contains("ethernet") {
+        self.body.lowering.mismatch(
+            message,
+            (span, "goes on from here"),
+            match names.contains("ethernet") {
                 true => "put a header for the link on it: `PUSH ethernet (dst = ..., src = ...)`",
                 false => "POP what is in front of the IP packet",
-            });
-        self.lowering.report_once(diagnostic);
+            },
+        );
     }
 
     fn front(&self) -> Vec<ProtocolId> {
-        self.path.front.clone().unwrap_or_else(|| self.lowering.roots.inside.clone())
+        self.body.path.front.clone().unwrap_or_else(|| self.body.lowering.roots.inside.clone())
     }
 
     /// Emits a header change. Equal changes share one declaration.
     fn reshape(&mut self, decl: HeaderChangeDecl, values: Vec<Value>) {
-        let all = &mut self.lowering.program.header_changes;
-        let at = all.iter().position(|known| *known == decl).unwrap_or_else(|| {
-            all.push(decl);
-            all.len() - 1
-        });
-        self.b.act(Op::ChangeHeaders(HeaderChangeId(at as u16), values));
+        let at = places::index_of(&mut self.body.lowering.program.header_changes, decl);
+        self.body.b.act(Op::ChangeHeaders(HeaderChangeId(at), values));
     }
 
     // ---- values ----
 
     /// The value of an expression that is the same in all frames.
     fn fixed_value(&self, expr: &Expr) -> Option<FieldValue> {
-        match fold(expr, &self.scope.instance.params).ok()? {
+        match fold(expr, &self.body.scope.instance.params).ok()? {
             Constant::Bool(b) => Some(FieldValue::Number(u64::from(b))),
             Constant::Int(n) => Some(FieldValue::Number(n as u64)),
             Constant::Bytes(bytes) => Some(FieldValue::Bytes(bytes)),
@@ -222,7 +220,7 @@ impl<'n> Body<'_, 'n> {
 
     /// Whether a value has the size of its field; reports a misfit once for all PUSHes with the same argument.
     fn fits(&mut self, protocol: ProtocolId, field: FieldId, value: &FieldValue, expr: &Expr) -> bool {
-        let of = &self.lowering.network.protocols[usize::from(protocol.0)];
+        let of = &self.body.lowering.network.protocols[usize::from(protocol.0)];
         let field = &of.fields[usize::from(field.0)];
         let (message, help) = match (&field.width, value) {
             (Width::Bytes { count: WireExpr::Int(n), .. }, FieldValue::Bytes(bytes))
@@ -241,7 +239,7 @@ impl<'n> Body<'_, 'n> {
             }
             _ => return true,
         };
-        let params = &self.scope.element.params;
+        let params = &self.body.scope.element.params;
         let names: Vec<String> = expr.params().iter().map(|at| format!("`{}`", params[*at].name)).collect();
         let help =
             if names.is_empty() { help } else { format!("{help}; it is made of {}", names.join(", ")) };
@@ -253,24 +251,24 @@ impl<'n> Body<'_, 'n> {
             known.labels.len() == 1
                 && (&known.message, &known.help) == (&diagnostic.message, &diagnostic.help)
         };
-        if !self.lowering.diagnostics.iter().any(is_same) {
-            self.lowering.diagnostics.push(diagnostic);
+        if !self.body.lowering.diagnostics.iter().any(is_same) {
+            self.body.lowering.diagnostics.push(diagnostic);
         }
         false
     }
 
     fn field_type(&self, protocol: ProtocolId, field: FieldId) -> Type {
-        self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].ty
+        self.body.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].ty
     }
 
     /// Lowers a value per frame, of the size of its field.
     fn pushed_value(&mut self, protocol: ProtocolId, field: FieldId, expr: &'n Expr) -> Value {
         let value = self.checked(expr).value;
-        let of = &self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)];
+        let of = &self.body.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)];
         if let (Width::Bytes { count: WireExpr::Int(n), .. }, true) = (&of.width, of.ty != Type::Mac) {
-            let (len, wanted) = (self.b.get(Op::Len(value), Ty::Int), self.b.int(*n as i64));
-            let differs = self.b.int_compare(IntCmp::Ne, len, wanted);
-            let fault = self.b.raise(differs, Fault::BadCast);
+            let (len, wanted) = (self.body.b.get(Op::Len(value), Ty::Int), self.body.b.int(*n as i64));
+            let differs = self.body.b.int_compare(IntCmp::Ne, len, wanted);
+            let fault = self.body.b.raise(differs, Fault::BadCast);
             self.fail_if(fault);
         }
         value
@@ -286,7 +284,7 @@ impl<'n> Body<'_, 'n> {
         front: &[ProtocolId],
         span: Span,
     ) -> Option<Vec<Stack>> {
-        let protocols = &self.lowering.network.protocols;
+        let protocols = &self.body.lowering.network.protocols;
         let mut stacks: Vec<Stack> = Vec::new();
         for carried in front {
             match stack(protocols, headers, given, Some(*carried)) {
@@ -306,12 +304,13 @@ impl<'n> Body<'_, 'n> {
             let (a, b) = (self.name(front[a]), self.name(front[b]));
             let message =
                 format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(span, "the two cannot be told apart at run time")
-                .with_help(format!(
+            self.body.lowering.mismatch(
+                message,
+                (span, "the two cannot be told apart at run time"),
+                &format!(
                     "say it: `IF present({a}) THEN POP TO {a}; PUSH ...; ELSE POP TO {b}; PUSH ...; END IF;`"
-                ));
-            self.lowering.report_once(diagnostic);
+                ),
+            );
             return None;
         }
         Some(stacks)
@@ -327,13 +326,13 @@ impl<'n> Body<'_, 'n> {
         front: &[ProtocolId],
         span: Span,
     ) -> Option<HeaderChange> {
-        let protocols = &self.lowering.network.protocols;
+        let protocols = &self.body.lowering.network.protocols;
         let found = match front {
             [only] => relink(protocols, *only, first.protocol, last.protocol).map(|relink| (*only, relink)),
             _ => None,
         };
         let Some((lower, relink)) = found else {
-            let (begin, own) = (self.lowering.protocol_names(front), self.name(first.protocol));
+            let (begin, own) = (self.body.lowering.protocol_names(front), self.name(first.protocol));
             let behind =
                 if front.is_empty() { String::new() } else { format!(", nor is it put behind {begin}") };
             let message = format!("a frame cannot begin with `{own}`{behind}");
@@ -349,10 +348,7 @@ impl<'n> Body<'_, 'n> {
                 ),
                 _ => self.help_carry(first.protocol),
             };
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(first.span, "what carries it?")
-                .with_help(help);
-            self.lowering.report_once(diagnostic);
+            self.body.lowering.mismatch(message, (first.span, "what carries it?"), &help);
             return None;
         };
         let header = protocols[usize::from(lower.0)].header_min as u16;
@@ -374,7 +370,7 @@ impl<'n> Body<'_, 'n> {
 
     /// The remedy for a header without a carrier.
     fn help_carry(&self, protocol: ProtocolId) -> String {
-        let protocols = &self.lowering.network.protocols;
+        let protocols = &self.body.lowering.network.protocols;
         let mut names = vec![self.name(protocol)];
         let mut at = protocol;
         while let Some(lower) =
@@ -393,7 +389,7 @@ impl<'n> Body<'_, 'n> {
 
     /// The layer after that of an element, which a tunnel carries.
     fn carried(&mut self, layer: &LayerRef, span: Span) -> Option<LayerRef> {
-        let protocols = &self.lowering.network.protocols;
+        let protocols = &self.body.lowering.network.protocols;
         let next = layer.protocols.iter().flat_map(|id| &protocols[usize::from(id.0)].next);
         let mut carried: Vec<ProtocolId> = Vec::new();
         let mut is_tunnel = layer.level + 1 < LEVELS_MAX;
@@ -406,18 +402,19 @@ impl<'n> Body<'_, 'n> {
         if is_tunnel && !carried.is_empty() {
             return Some(LayerRef { level: layer.level + 1, protocols: carried });
         }
-        let name = self.lowering.protocol_names(&layer.protocols);
+        let name = self.body.lowering.protocol_names(&layer.protocols);
         let message = format!("what stands behind {name} is not the packet that a tunnel carries");
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "what is the frame to begin with?")
-            .with_help("say it: `POP TO ip`, or take off a header alone: `POP vlan`");
-        self.lowering.report_once(diagnostic);
+        self.body.lowering.mismatch(
+            message,
+            (span, "what is the frame to begin with?"),
+            "say it: `POP TO ip`, or take off a header alone: `POP vlan`",
+        );
         None
     }
 
     /// Returns the change of the lower header when one is removed.
     fn unlink(&mut self, layer: &LayerRef, span: Span) -> Option<Relink> {
-        let protocols = &self.lowering.network.protocols;
+        let protocols = &self.body.lowering.network.protocols;
         let found = match layer.protocols[..] {
             [own] if layer.level == 0 && !follows(protocols, own) => {
                 let lower = |at: &usize| protocols[*at].next.iter().any(|next| next.to == own && !next.inner);
@@ -435,24 +432,23 @@ impl<'n> Body<'_, 'n> {
             _ => None,
         };
         if found.is_none() {
-            let name = self.lowering.protocol_names(&layer.protocols);
+            let name = self.body.lowering.protocol_names(&layer.protocols);
             let message = format!("{name} cannot be taken out alone");
-            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(span, "the header below it would not know what follows")
-                .with_help(
-                    "take off all in front of what stays, and put on what is missing: `POP TO ip; PUSH ...`",
-                );
-            self.lowering.report_once(diagnostic);
+            self.body.lowering.mismatch(
+                message,
+                (span, "the header below it would not know what follows"),
+                "take off all in front of what stays, and put on what is missing: `POP TO ip; PUSH ...`",
+            );
         }
         found
     }
 
     fn name(&self, protocol: ProtocolId) -> String {
-        self.lowering.network.protocols[usize::from(protocol.0)].name.clone()
+        self.body.lowering.network.protocols[usize::from(protocol.0)].name.clone()
     }
 
     fn field_name(&self, protocol: ProtocolId, field: FieldId) -> String {
-        let of = &self.lowering.network.protocols[usize::from(protocol.0)];
+        let of = &self.body.lowering.network.protocols[usize::from(protocol.0)];
         format!("{}.{}", of.name, of.fields[usize::from(field.0)].name)
     }
 
@@ -495,10 +491,7 @@ impl<'n> Body<'_, 'n> {
                 )
             }
         };
-        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(span, "cannot be put on")
-            .with_help(help);
-        self.lowering.report_once(diagnostic);
+        self.body.lowering.mismatch(message, (span, "cannot be put on"), &help);
     }
 }
 
@@ -558,8 +551,10 @@ fn follows(protocols: &[Protocol], own: ProtocolId) -> bool {
 }
 
 impl Lowering<'_> {
-    /// Reports what several paths through a handler may find, once.
-    pub(super) fn report_once(&mut self, diagnostic: Diagnostic) {
+    /// Reports a header change that does not fit the frame; once, although several paths may lead to it.
+    fn mismatch(&mut self, message: String, (span, label): (Span, &str), help: &str) {
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message);
+        let diagnostic = diagnostic.at(span, label).with_help(help);
         if !self.diagnostics.contains(&diagnostic) {
             self.diagnostics.push(diagnostic);
         }

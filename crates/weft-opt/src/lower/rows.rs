@@ -1,16 +1,12 @@
 //! Lowers table reads: by key, by join, and scans.
 
-use weft_core::matching::MatchSpec;
 use weft_core::table::Evict;
 use weft_core::{Type, abi::Fault};
-use weft_ir::ir::{
-    BlockId, ColumnId, FloatCmp, FloatOp, IntCmp, IntOp, MatchId, Op, Signed, TableId, Ty, Value,
-};
-use weft_ir::program::MatchDecl;
-use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, Join, Query, RowId, TableRef};
+use weft_ir::ir::{BlockId, ColumnId, FloatCmp, FloatOp, IntCmp, IntOp, Op, Signed, TableId, Ty, Value};
+use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, RowId, TableRef};
 
 use super::arith::signedness;
-use super::body::{Body, BoundRow};
+use super::body::{Body, BoundRow, Path};
 use super::logic::{RaisedFault, Val};
 
 /// A computed key.
@@ -19,6 +15,17 @@ pub(super) struct Key {
     pub(super) value: Value,
     /// A Bool: whether a part of it is NULL, so that it finds no row.
     pub(super) null: Option<Value>,
+}
+
+/// A loop over the rows of a table.
+pub(super) struct RowLoop {
+    head: BlockId,
+    exit: BlockId,
+    /// The next cursor, and the number of rows so far.
+    next: [Value; 2],
+    carried: Vec<Value>,
+    /// The facts known before the loop.
+    path: Path,
 }
 
 impl Body<'_, '_> {
@@ -121,84 +128,6 @@ impl Body<'_, '_> {
         Val { value: found, null: None, fault }
     }
 
-    // ---- queries ----
-
-    /// The joins and the filter of a query. Afterwards the query has its row; otherwise control went to the returned
-    /// block.
-    pub(super) fn query(&mut self, query: &Query) -> BlockId {
-        let no = self.b.block();
-        for join in &query.joins {
-            self.join(join, no);
-        }
-        if let Some(filter) = &query.filter {
-            let holds = self.truth(filter);
-            self.go_on_if(holds, no);
-        }
-        no
-    }
-
-    /// Lowers one join of a query. Control goes to `no` if an inner join finds no row.
-    fn join(&mut self, join: &Join, no: BlockId) {
-        self.set_line(join.span);
-        let row = match &join.first {
-            Some(spec) => self.first(join, spec),
-            None => {
-                let (key, fault) = self.key(&join.key);
-                self.fail_if(fault);
-                self.find(join.table, &join.key, key)
-            }
-        };
-        let (id, _) = self.table(join.table);
-        if join.left {
-            return self.left_join(join, id, row);
-        }
-        let there = self.b.is_row(row);
-        self.go_on_if(there, no);
-        self.touch_read(id, row);
-        self.load(join.row, join.table, row, false);
-        if let Some(condition) = &join.condition {
-            let holds = self.truth(condition);
-            self.go_on_if(holds, no);
-        }
-        self.check_scratch();
-    }
-
-    /// Emits JOIN FIRST: returns the first matching row.
-    fn first(&mut self, join: &Join, spec: &MatchSpec) -> Value {
-        let keys: Vec<Val> = join.key.iter().map(|key| self.expr(key)).collect();
-        let (_, fault) = self.b.strict(&keys);
-        self.fail_if(fault);
-        let (table, _) = self.table(join.table);
-        let decl = MatchDecl { table, spec: spec.clone() };
-        let matches = &mut self.lowering.program.matches;
-        let known = matches.iter().position(|known| *known == decl).unwrap_or_else(|| {
-            matches.push(decl);
-            matches.len() - 1
-        });
-        let parts = keys.iter().zip(&spec.parts);
-        let keys = parts.map(|(key, part)| (key.value, key.null.filter(|_| part.nullable))).collect();
-        self.b.get(Op::Match(table, MatchId(known as u16), keys), Ty::Row)
-    }
-
-    /// Lowers a LEFT JOIN. Without a row, or with one that fails the condition, the columns are NULL.
-    fn left_join(&mut self, join: &Join, table: TableId, row: Value) {
-        self.touch_read(table, row);
-        let Some(condition) = &join.condition else {
-            self.load(join.row, join.table, row, true);
-            return self.check_scratch();
-        };
-        self.load(join.row, join.table, row, false);
-        let there = self.b.is_row(row);
-        let condition = self.expr(condition);
-        let fault = self.b.fault_when(condition.fault, there);
-        self.fail_if(fault);
-        let holds = self.b.is_true(condition);
-        let none = self.b.no_row();
-        let row = self.b.select(holds, row, none);
-        self.load(join.row, join.table, row, true);
-        self.check_scratch();
-    }
-
     /// Continues in a new block if `holds`, else jumps to `no`.
     pub(super) fn go_on_if(&mut self, holds: Value, no: BlockId) {
         let go_on = self.b.block();
@@ -208,16 +137,14 @@ impl Body<'_, '_> {
 
     // ---- scans ----
 
-    /// Runs `turn` for each row of a scan, with the loop-carried values of the previous iteration. Continues after the
-    /// scan, with the values of the last iteration.
-    pub(super) fn each_row(
+    /// Begins a loop over the rows of a table, with loop-carried values. Continues in the body, with the row loaded.
+    pub(super) fn begin_rows(
         &mut self,
         table: TableRef,
         row_id: RowId,
         rows_max: u64,
         start: &[Value],
-        turn: impl FnOnce(&mut Self, Value, &[Value]) -> Vec<Value>,
-    ) -> Vec<Value> {
+    ) -> RowLoop {
         let (id, _) = self.table(table);
         self.lock_for(id, None);
         // An iteration may insert and remove rows that an earlier one found.
@@ -244,13 +171,16 @@ impl Body<'_, '_> {
         let next = self.b.get(Op::ScanNext(id, row), Ty::Int);
         let visited_next = self.b.int_binary(IntOp::Add, visited, one);
         self.load(row_id, table, row, false);
-        let handed = turn(self, row, &carried);
-        let args = [next, visited_next].into_iter().chain(handed).collect();
-        self.b.jump(head, args);
+        RowLoop { head, exit, next: [next, visited_next], carried, path }
+    }
 
-        self.path = path;
-        self.b.switch(exit);
-        carried
+    /// Ends an iteration with the values for the next one. Continues after the loop, with the values of the last
+    /// iteration.
+    pub(super) fn end_rows(&mut self, rows: RowLoop, handed: Vec<Value>) -> Vec<Value> {
+        self.b.jump(rows.head, rows.next.into_iter().chain(handed).collect());
+        self.path = rows.path;
+        self.b.switch(rows.exit);
+        rows.carried
     }
 
     fn carry(&mut self, head: BlockId, value: Value) -> Value {
@@ -271,9 +201,9 @@ impl Body<'_, '_> {
         let start = self.aggregate_start(aggregate, ty);
         let (no, none) = (self.b.bool(false), self.b.int(0));
         let start: Vec<Value> = start.into_iter().chain([no, none]).collect();
-        let end = self.each_row(table, row, rows_max, &start, |body, _, state| {
-            body.aggregate_step(aggregate, filter, state, ty)
-        });
+        let rows = self.begin_rows(table, row, rows_max, &start);
+        let state = self.aggregate_step(aggregate, filter, &rows.carried, ty);
+        let end = self.end_rows(rows, state);
         let (state, fault) = end.split_at(end.len() - 2);
         let fault = Some(RaisedFault { is: fault[0], code: fault[1] });
         match *state {

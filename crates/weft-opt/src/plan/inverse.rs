@@ -14,7 +14,7 @@ use weft_ir::program::{ChainProgram, Event, Input};
 
 use super::swap::pair;
 use super::{Context, Level, Pair, Side};
-use crate::effects::{ChainEffects, Effects, ElementEffects, of_handler};
+use crate::effects::{ChainEffects, ElementEffects, of_handler};
 
 /// Two elements of which one undoes the other, and the elements that may cross them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +120,7 @@ fn handler(chain: &ChainProgram, element: usize, side: Side) -> Option<&Function
 
 /// Fields that a handler sets once, each to a function of its old value.
 fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
-    let made: BTreeMap<Value, &Op> =
-        function.insts().filter_map(|inst| Some((inst.result?, &inst.op))).collect();
+    let made = function.definitions();
     let mut found: BTreeMap<InputId, Option<NativeId>> = BTreeMap::new();
     for inst in function.insts() {
         let (field, by) = match &inst.op {
@@ -136,33 +135,25 @@ fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
 }
 
 /// Returns the native function that a value applies to a field's old value; None for every other value.
-fn function_of(made: &BTreeMap<Value, &Op>, value: Value, field: InputId) -> Option<NativeId> {
-    let Some(Op::Native(function, args)) = made.get(&value) else { return None };
+fn function_of(made: &[Option<&Op>], value: Value, field: InputId) -> Option<NativeId> {
+    let Some(Op::Native(function, args)) = made[value.0 as usize] else { return None };
     let [arg] = args.as_slice() else { return None };
-    matches!(made.get(arg), Some(Op::Input(of)) if *of == field).then_some(*function)
+    matches!(made[arg.0 as usize], Some(Op::Input(of)) if *of == field).then_some(*function)
 }
 
 fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
-    handlers(element, side).into_iter().any(|effects| effects.writes.contains_key(&field))
+    element.of_side(side).into_iter().any(|effects| effects.writes.contains_key(&field))
 }
 
 /// Whether an element reads the whole message, or its size.
 fn reads_whole_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
     let inputs = inputs(chain, side);
     let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_derived();
-    handlers(element, side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
+    element.of_side(side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
 }
 
 fn inputs(chain: &ChainProgram, side: Side) -> &[Input] {
     if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs }
-}
-
-/// Returns the effects of the handlers of one direction.
-fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
-    match side {
-        Side::Request => element.open.iter().chain(&element.request).collect(),
-        _ => element.response.iter().collect(),
-    }
 }
 
 /// Returns the effects of a chain without the transforms of a field by two elements. None if one of them does not

@@ -27,7 +27,7 @@ use core::ops::Range;
 
 use weft_lang::hir;
 
-use crate::effects::SourceLines;
+use crate::effects::{Effects, ElementEffects, SourceLines};
 
 pub use dead::{DeadField, dead_fields, drop_dead_fields};
 pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
@@ -262,78 +262,53 @@ impl Rule {
     }
 }
 
+/// The clauses in the order of their declaration: the names, and the rules that they are parts of.
+const CLAUSES: [(Clause, &str, Rule); 21] = [
+    (Clause::WritesWhatIsRead, "writes what is read", Rule::Fields),
+    (Clause::BothWrite, "both write", Rule::Fields),
+    (Clause::Answers, "answers", Rule::Fields),
+    (Clause::Marks, "marks", Rule::Fields),
+    (Clause::ChangesWhatIsRead, "changes what is read", Rule::State),
+    (Clause::BothChange, "both change", Rule::State),
+    (Clause::EndsState, "ends, state", Rule::Ends),
+    (Clause::EndsSharedCell, "ends, shared cell", Rule::Ends),
+    (Clause::EndsRows, "ends, rows", Rule::Ends),
+    (Clause::EndsCopies, "ends, copies", Rule::Ends),
+    (Clause::EndsTrailers, "ends, trailers", Rule::Ends),
+    (Clause::Statuses, "statuses", Rule::Statuses),
+    (Clause::StatusesAnswered, "statuses, answered", Rule::Statuses),
+    (Clause::StatusesAsked, "statuses, asked", Rule::Statuses),
+    (Clause::CopiesChanges, "copies changes", Rule::Copies),
+    (Clause::Delays, "delays", Rule::Time),
+    (Clause::Sinks, "sinks", Rule::Sinks),
+    (Clause::Targets, "targets", Rule::Target),
+    (Clause::Room, "room", Rule::Room),
+    (Clause::Order, "order", Rule::Order),
+    (Clause::Filters, "filters", Rule::Filters),
+];
+
+const _: () = {
+    let mut at = 0;
+    while at < CLAUSES.len() {
+        assert!(CLAUSES[at].0 as usize == at, "the table has the order of the declaration");
+        at += 1;
+    }
+};
+
 impl Clause {
     /// All clauses, by rule.
-    pub const ALL: [Self; 21] = [
-        Self::WritesWhatIsRead,
-        Self::BothWrite,
-        Self::Answers,
-        Self::Marks,
-        Self::ChangesWhatIsRead,
-        Self::BothChange,
-        Self::EndsState,
-        Self::EndsSharedCell,
-        Self::EndsRows,
-        Self::EndsCopies,
-        Self::EndsTrailers,
-        Self::Statuses,
-        Self::StatusesAnswered,
-        Self::StatusesAsked,
-        Self::CopiesChanges,
-        Self::Delays,
-        Self::Sinks,
-        Self::Targets,
-        Self::Room,
-        Self::Order,
-        Self::Filters,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        CLAUSES.into_iter().map(|(clause, ..)| clause)
+    }
 
     /// Returns a short description of the rule's clause.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::WritesWhatIsRead => "writes what is read",
-            Self::BothWrite => "both write",
-            Self::Answers => "answers",
-            Self::Marks => "marks",
-            Self::ChangesWhatIsRead => "changes what is read",
-            Self::BothChange => "both change",
-            Self::EndsState => "ends, state",
-            Self::EndsSharedCell => "ends, shared cell",
-            Self::EndsRows => "ends, rows",
-            Self::EndsCopies => "ends, copies",
-            Self::EndsTrailers => "ends, trailers",
-            Self::Statuses => "statuses",
-            Self::StatusesAnswered => "statuses, answered",
-            Self::StatusesAsked => "statuses, asked",
-            Self::CopiesChanges => "copies changes",
-            Self::Delays => "delays",
-            Self::Sinks => "sinks",
-            Self::Targets => "targets",
-            Self::Room => "room",
-            Self::Order => "order",
-            Self::Filters => "filters",
-        }
+        CLAUSES[self as usize].1
     }
 
     /// The rule that it is a part of.
     pub fn rule(self) -> Rule {
-        match self {
-            Self::WritesWhatIsRead | Self::BothWrite | Self::Answers | Self::Marks => Rule::Fields,
-            Self::ChangesWhatIsRead | Self::BothChange => Rule::State,
-            Self::EndsState
-            | Self::EndsSharedCell
-            | Self::EndsRows
-            | Self::EndsCopies
-            | Self::EndsTrailers => Rule::Ends,
-            Self::Statuses | Self::StatusesAnswered | Self::StatusesAsked => Rule::Statuses,
-            Self::CopiesChanges => Rule::Copies,
-            Self::Delays => Rule::Time,
-            Self::Sinks => Rule::Sinks,
-            Self::Targets => Rule::Target,
-            Self::Room => Rule::Room,
-            Self::Order => Rule::Order,
-            Self::Filters => Rule::Filters,
-        }
+        CLAUSES[self as usize].2
     }
 }
 
@@ -386,4 +361,19 @@ impl Context {
 fn walls(filter: &hir::FilterInstance) -> impl Iterator<Item = (usize, String)> {
     let keys = filter.has_keys.then(|| filter.at - 1);
     keys.into_iter().chain([filter.at]).map(|at| (at, filter.name.clone()))
+}
+
+impl ElementEffects {
+    /// The effects of the handlers of one side.
+    pub(crate) fn of_side(&self, side: Side) -> Vec<&Effects> {
+        match side {
+            Side::Request => self.open.iter().chain(&self.request).collect(),
+            Side::Response => self.response.iter().collect(),
+            Side::Close => self.close.iter().collect(),
+            Side::Every => {
+                self.every.iter().chain(self.timeouts.iter().map(|(_, effects)| effects)).collect()
+            }
+            Side::Chain => Vec::new(),
+        }
+    }
 }

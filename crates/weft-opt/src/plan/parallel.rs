@@ -118,7 +118,7 @@ fn overlap(
     behind: usize,
 ) -> Result<ParallelStep, String> {
     let mut how = ParallelStep::default();
-    let [first, second] = [front, behind].map(|at| requests(effects, at));
+    let [first, second] = [front, behind].map(|at| effects.elements[at].of_side(Side::Request));
     // Only requests overlap.
     for clash in pair.blocking(level).filter(|clash| matches!(clash.side, Side::Request | Side::Chain)) {
         let no = || Err(clash.why.clone());
@@ -153,12 +153,6 @@ fn overlap(
     }
     how.copy = copied(chain, &first, &second);
     Ok(how)
-}
-
-/// Returns the request-direction handlers of an element.
-fn requests(effects: &ChainEffects, element: usize) -> Vec<&Effects> {
-    let element = &effects.elements[element];
-    element.open.iter().chain(&element.request).collect()
 }
 
 fn writes(handlers: &[&Effects]) -> impl Iterator<Item = InputId> {

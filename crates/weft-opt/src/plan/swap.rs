@@ -106,19 +106,8 @@ struct ClashFinder<'e> {
 }
 
 impl<'e> Party<'e> {
-    /// Returns the effects of the party's handlers in one pass.
     fn handlers(&self, side: Side) -> Vec<&'e Effects> {
-        let effects = self.effects;
-        match side {
-            Side::Request => effects.open.iter().chain(&effects.request).collect(),
-            Side::Response => effects.response.iter().collect(),
-            Side::Close => effects.close.iter().collect(),
-            Side::Every => {
-                let expired = effects.timeouts.iter().map(|(_, effects)| effects);
-                effects.every.iter().chain(expired).collect()
-            }
-            Side::Chain => Vec::new(),
-        }
+        self.effects.of_side(side)
     }
 
     /// Returns a map of lines, merged over all handlers of one pass.
@@ -198,7 +187,7 @@ impl<'e> ClashFinder<'e> {
         self.clashes.push(Clash { rule: clause.rule(), clause, until, side, why, first, second });
     }
 
-    /// As [`ClashFinder::clash`], with the lines of party `who` first.
+    /// As [`ClashFinder::clash`], with the lines of party `who` first. Nothing clashes without lines of both.
     fn clash_of(
         &mut self,
         (clause, until, side): (Clause, Level, Side),
@@ -207,6 +196,9 @@ impl<'e> ClashFinder<'e> {
         lines: [SourceLines; 2],
     ) {
         let [own, others] = lines;
+        if own.is_empty() || others.is_empty() {
+            return;
+        }
         let (first, second) = if who == 0 { (own, others) } else { (others, own) };
         self.clash(clause, until, side, why, first, second);
     }
@@ -325,11 +317,9 @@ impl<'e> ClashFinder<'e> {
             let same =
                 set.iter().filter(|(name, _)| left.contains_key(name)).flat_map(|(_, l)| l.iter().copied());
             let others: SourceLines = given.chain(same).collect();
-            if !own.is_empty() && !others.is_empty() {
-                let (name, other) = (self.name(who), self.name(1 - who));
-                let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
-                self.clash_of((Clause::Answers, Level::Relaxed, side), who, why, [own, others]);
-            }
+            let (name, other) = (self.name(who), self.name(1 - who));
+            let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
+            self.clash_of((Clause::Answers, Level::Relaxed, side), who, why, [own, others]);
         }
     }
 
@@ -347,10 +337,8 @@ impl<'e> ClashFinder<'e> {
         why: &str,
         of: fn(&Effects) -> &SourceLines,
     ) {
-        let [first, second] = [0, 1].map(|who| self.parties[who].lines_of(side, of));
-        if !first.is_empty() && !second.is_empty() {
-            self.clash(clause, until, side, why.to_owned(), first, second);
-        }
+        let lines = [0, 1].map(|who| self.parties[who].lines_of(side, of));
+        self.clash_of((clause, until, side), 0, why.to_owned(), lines);
     }
 
     // ---- rule 2 ----
@@ -395,17 +383,11 @@ impl<'e> ClashFinder<'e> {
 
     /// Describes a cell for the reason of a clash.
     fn cell(&self, cell: Cell) -> String {
-        let table = |id: weft_ir::ir::TableId| &self.chain.tables[usize::from(id.0)].spec;
+        let name = cell.name(self.chain);
         match cell {
-            Cell::Rows(_) | Cell::Sent(_) => format!("the rows of {}", self.owner_of(cell)),
-            Cell::Column(id, column) => {
-                let (spec, column) = (table(id), usize::from(column.0));
-                let columns = spec.key.iter().chain(&spec.columns);
-                let name = columns.map(|c| &*c.name).nth(column).unwrap_or("?");
-                format!("{}.{name}", spec.name)
-            }
-            Cell::Var(id) => self.chain.vars[usize::from(id.0)].name.clone(),
-            Cell::Call(id) => format!("call.{}", self.chain.call[usize::from(id.0)].name),
+            Cell::Rows(_) | Cell::Sent(_) => format!("the rows of {name}"),
+            Cell::Column(..) | Cell::Var(_) => name,
+            Cell::Call(_) => format!("call.{name}"),
         }
     }
 
@@ -468,13 +450,12 @@ impl<'e> ClashFinder<'e> {
 
     /// The inputs of a pass that some element changes: elements may find different values in them.
     fn changed_inputs(&self, side: Side) -> BTreeSet<InputId> {
-        let of = |effects: &'e ElementEffects| -> Vec<&'e Effects> {
-            match side {
-                Side::Request => effects.open.iter().chain(&effects.request).collect(),
-                _ => effects.response.iter().chain(&effects.close).collect(),
-            }
+        let sides: &[Side] = match side {
+            Side::Request => &[Side::Request],
+            _ => &[Side::Response, Side::Close],
         };
-        let handlers = self.all.iter().flat_map(of);
+        let handlers =
+            sides.iter().flat_map(|side| self.all.iter().flat_map(|effects| effects.of_side(*side)));
         handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
     }
 
@@ -505,9 +486,9 @@ impl<'e> ClashFinder<'e> {
     /// The table, variable or cell.
     fn owner_of(&self, cell: Cell) -> String {
         match cell {
-            Cell::Rows(id) | Cell::Column(id, _) => self.chain.tables[usize::from(id.0)].spec.name.clone(),
-            Cell::Sent(id) => self.chain.sinks[usize::from(id.0)].sent_to().to_owned(),
-            Cell::Var(_) | Cell::Call(_) => self.cell(cell),
+            Cell::Column(id, _) => Cell::Rows(id).name(self.chain),
+            Cell::Rows(_) | Cell::Sent(_) | Cell::Var(_) => cell.name(self.chain),
+            Cell::Call(_) => self.cell(cell),
         }
     }
 
@@ -515,11 +496,9 @@ impl<'e> ClashFinder<'e> {
     fn delays(&mut self, side: Side, who: usize) {
         let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
         let delays = self.parties[1 - who].lines_of(side, |effects| &effects.delays);
-        if !delays.is_empty() {
-            let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
-            let until = until.min(Level::Stochastic);
-            self.clash_of((Clause::Delays, until, side), who, why, [ends, delays]);
-        }
+        let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
+        let until = until.min(Level::Stochastic);
+        self.clash_of((Clause::Delays, until, side), who, why, [ends, delays]);
     }
 
     // ---- rule 4 ----
@@ -598,10 +577,8 @@ impl<'e> ClashFinder<'e> {
     fn copies(&mut self, side: Side, who: usize) {
         let mirrors = self.parties[who].lines_of(side, |effects| &effects.mirrors);
         let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
-        if !mirrors.is_empty() && !writes.is_empty() {
-            let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
-            self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
-        }
+        let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
+        self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
     }
 
     /// Reports sinks of both parties that write to the same log.
@@ -627,11 +604,8 @@ impl<'e> ClashFinder<'e> {
         for who in [0, 1] {
             let named = self.parties[who].lines_of(side, |effects| &effects.redirects);
             let asked = self.parties[1 - who].lines_of(side, |effects| &effects.egress);
-            if !named.is_empty() && !asked.is_empty() {
-                let why =
-                    format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
-                self.clash_of((Clause::Targets, Level::Relaxed, side), who, why, [named, asked]);
-            }
+            let why = format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
+            self.clash_of((Clause::Targets, Level::Relaxed, side), who, why, [named, asked]);
         }
     }
 

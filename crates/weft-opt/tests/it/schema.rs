@@ -6,7 +6,7 @@ use weft_core::schema::{Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
 use weft_lang::resolve::{SchemaFault, SchemaSource};
 
-#[path = "../../../weft/library_folder.rs"]
+#[path = "../../../weft-control/library_folder.rs"]
 mod library_folder;
 
 /// The root folder of the workspace.

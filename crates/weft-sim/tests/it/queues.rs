@@ -12,7 +12,7 @@ use weft_ir::queue::{Field, QueueProgram, verify};
 use weft_lang::diagnostic::{RenderOptions, render};
 use weft_lang::resolve::{Resolver, SchemaFault, SchemaSource};
 
-#[path = "../../../weft/library_folder.rs"]
+#[path = "../../../weft-control/library_folder.rs"]
 mod library_folder;
 
 const MS: u64 = 1_000_000;

@@ -1,14 +1,14 @@
 //! Runs modules: a test bench in C++ that Verilator compiles, and the synthesis by Yosys.
 
 use core::fmt::Write as _;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use weft_core::rng::Rng;
+use weft_ir::queue::generate::HandlerWords;
 use weft_ir::queue::run::handle;
-use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, VarDecl, Verdict, Words, word};
+use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, Verdict, word};
 use weft_verilog::{Module, Port, PortRole};
 
 /// Largest number of clocks of a decision.
@@ -115,7 +115,7 @@ impl Bench {
 struct ReferenceModel<'m> {
     level: &'m Level,
     module: &'m Module,
-    words: BTreeMap<Scope, Vec<u64>>,
+    words: HandlerWords,
     rng: Rng,
     now: u64,
     /// Consecutive drops.
@@ -128,21 +128,11 @@ struct ReferenceModel<'m> {
 impl<'m> ReferenceModel<'m> {
     fn new(program: &'m QueueProgram, module: &'m Module) -> Self {
         let level = &program.levels[0];
-        let starts = |n_before: u16, vars: &[VarDecl]| {
-            let before = vec![0; usize::from(n_before)];
-            before.into_iter().chain(vars.iter().map(|var| var.start)).collect::<Vec<u64>>()
-        };
-        let words = [
-            (Scope::Node, starts(word::NODE_VARS, &level.vars)),
-            (Scope::Partition, starts(word::PARTITION_VARS, &level.partition_vars)),
-            (Scope::Packet, vec![0; program.packet_words()]),
-            (Scope::Event, vec![0; usize::from(word::EVENT_WORDS)]),
-        ];
         let rng = Rng::from_seed(7);
         Self {
             level,
             module,
-            words: words.into(),
+            words: HandlerWords::at_start(level),
             rng,
             now: 1,
             drops: 0,
@@ -162,7 +152,7 @@ impl<'m> ReferenceModel<'m> {
             let value = match port.role {
                 PortRole::Word(slot) => {
                     let value = self.word(events, slot, port);
-                    *self.held(slot) = value;
+                    *self.words.lend().word(slot) = value;
                     value
                 }
                 _ => moment as u64 + 1,
@@ -171,9 +161,7 @@ impl<'m> ReferenceModel<'m> {
         }
         let moment = self.module.moments[moment];
         let handler = self.level.handlers.get(moment).expect("the moments are those that have a handler");
-        let [node, partition, packet, event] =
-            self.words.values_mut().collect::<Vec<_>>().try_into().expect("there are four scopes");
-        let result = handle(handler, &mut Words { node, partition, packet, event });
+        let result = handle(handler, &mut self.words.lend());
         self.note(moment, result);
         if events == Events::Traffic && moment == Moment::Empty {
             // An idle time of up to two seconds.
@@ -181,7 +169,7 @@ impl<'m> ReferenceModel<'m> {
         }
         for port in told(self.module) {
             let (value, matters) = match port.role {
-                PortRole::NewWord(slot) => (*self.held(slot), true),
+                PortRole::NewWord(slot) => (self.words.get(slot), true),
                 PortRole::Verdict => (Verdict::of_word(result) as u64, !moment.gives()),
                 _ => (result, moment.gives()),
             };
@@ -235,10 +223,6 @@ impl<'m> ReferenceModel<'m> {
             _ if port.signed => ((bits << unused) as i64 >> unused >> self.rng.below(64)) as u64,
             _ => bits >> unused >> self.rng.below(port.bits as usize),
         }
-    }
-
-    fn held(&mut self, slot: Slot) -> &mut u64 {
-        &mut self.words.get_mut(&slot.scope).expect("all scopes have words")[usize::from(slot.word)]
     }
 }
 

@@ -7,7 +7,7 @@ use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{RenderOptions, render};
 use weft_lang::resolve::{Resolver, SchemaFault, SchemaSource};
 
-#[path = "../../../weft/library_folder.rs"]
+#[path = "../../../weft-control/library_folder.rs"]
 mod library_folder;
 
 /// Files of the source tree.

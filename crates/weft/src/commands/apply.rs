@@ -1,24 +1,24 @@
 //! `weft apply`: applies a program to a running node.
 
-use super::count;
 use super::query::line_of;
 use crate::cli::ApplyArgs;
 use crate::client::{Client, Outcome};
-use crate::compile::check_with_limit;
 use crate::fault::Fault;
-use crate::memory::MemoryLimit;
+use crate::machine::check_with_limit;
 use crate::running::refused_by;
-use crate::source::{Files, require};
+use crate::source;
+use crate::source::require;
 use crate::stderr;
 use crate::stdout;
 use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused, ResolvedName};
+use weft_control::show::count;
 
 /// Runs `weft apply`: checks the program, sends it to the node, and prints the answer.
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
-    let mut files = Files::on_disk();
-    let checked = check_with_limit(&args.file, &mut files, MemoryLimit::of_check(args.memory).as_ref());
-    if checked.network.is_none() {
+    let mut files = source::on_disk();
+    let checked = check_with_limit(&args.file, &mut files, args.memory);
+    if checked.accepted.is_none() {
         // The node is needed only to name the version that goes on.
         let running = Client::new(&args.admin).and_then(|client| client.status()).ok();
         let mut refused = refused_by(&checked.diagnostics, &checked.sources, checked.at_fault);

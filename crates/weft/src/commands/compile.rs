@@ -1,13 +1,14 @@
 //! `weft compile`: compiles a queue to a hardware module.
 
-use super::{count, grouped};
 use crate::cli::{CompileArgs, Target};
-use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::{Files, require};
+use crate::machine::check_files;
+use crate::source;
+use crate::source::require;
 use crate::stderr;
 use crate::stdout;
 use std::path::Path;
+use weft_control::show::{count, grouped};
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::QueueProgram;
 use weft_lang::hir::{
@@ -21,9 +22,9 @@ use weft_verilog::{Module, Widths};
 pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     let Target::Verilog = args.target;
     require(&args.file)?;
-    let checked = check_files(&args.file, &mut Files::on_disk());
+    let checked = check_files(&args.file, &mut source::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let Some(network) = checked.network() else { return Err(Fault::reported(checked.at_fault)) };
     let queues: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
     let queue = select(&queues, args.queue.as_deref(), &args.file)?;
     let meant = network.queues.iter().find(|meant| meant.name == queue.name);

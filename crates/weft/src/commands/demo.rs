@@ -4,14 +4,13 @@
 
 use super::apply::summary;
 use super::run::{Headline, LOOK_EVERY, Started, fail_if_unhealthy, headline, start};
-use super::{count, grouped};
 use crate::cli::DemoArgs;
-use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::log::{Level, Log};
+use crate::machine::check_files;
 use crate::running::{Refusal, Running};
-use crate::signals::{self, Request};
-use crate::source::Files;
+use crate::signals::{self};
+use crate::source;
 use crate::status_table::{Measured, StatusTable, short_time};
 use crate::stdout;
 use crate::watch::Watch;
@@ -23,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+use weft_control::show::{count, grouped};
 use weft_lang::hir::{Address, Network, SinkTarget};
 
 /// The first program, and the one that replaces it.
@@ -41,9 +41,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let folder = example_folder(args)?;
     let first = folder.join(FIRST).display().to_string();
     // The servers must listen before the network sends them calls; `start` reports errors of the program.
-    let network = check_files(&first, &mut Files::on_disk()).network;
-    let own_logs = network.as_ref().map(absent_logs).unwrap_or_default();
-    let clusters = network.map(|n| n.clusters).unwrap_or_default();
+    let checked = check_files(&first, &mut source::on_disk());
+    let own_logs = checked.network().map(absent_logs).unwrap_or_default();
+    let clusters = checked.accepted.map(|accepted| accepted.network.clusters).unwrap_or_default();
     let mut children = Children::default();
     for (at, endpoint) in clusters.iter().flat_map(|c| &c.endpoints).enumerate() {
         children.start_server(endpoint, &format!("cart-{}", at + 1))?;
@@ -110,7 +110,7 @@ struct Demo {
 
 impl Demo {
     /// Waits until the front end has ended, or a stop request.
-    fn watch(&mut self, stop: &Receiver<Request>, reports: &Receiver<Value>) -> Result<(), Fault> {
+    fn watch(&mut self, stop: &Receiver<()>, reports: &Receiver<Value>) -> Result<(), Fault> {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
                 match reports.try_recv() {
@@ -147,7 +147,7 @@ impl Demo {
     /// Applies the second program while calls are in flight.
     fn change(&mut self, path: &Path) -> Result<(), Fault> {
         let path = path.display().to_string();
-        let mut files = Files::on_disk();
+        let mut files = source::on_disk();
         let checked = check_files(&path, &mut files);
         drop(checked);
         match self.running.apply(files.into_bundle(&path), false, "the demo") {
@@ -387,6 +387,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use weft_api::Bundle;
+    use weft_control::files::Files;
 
     /// The demo would delete an old log file of the user's own example.
     #[test]
@@ -415,7 +416,8 @@ END;
             ..Bundle::default()
         };
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
-        let network = checked.network.unwrap_or_else(|| panic!("{:?}", checked.diagnostics));
+        let weft_control::check::Accepted { network, .. } =
+            checked.accepted.unwrap_or_else(|| panic!("{:?}", checked.diagnostics));
         let own = absent_logs(&network);
         assert_eq!(own, std::slice::from_ref(&made));
         std::fs::write(&made, "new\n").expect("the temporary folder takes files");

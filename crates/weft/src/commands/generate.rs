@@ -1,16 +1,17 @@
 //! `weft generate`: generates random packets of a program's wire formats, and parses them again as a test.
 
 use super::replay::output::Capture;
-use super::{count, grouped};
 use crate::cli::{GenerateArgs, Output};
-use crate::compile::check_files;
 use crate::fault::Fault;
+use crate::machine::check_files;
 use crate::progress::Progress;
-use crate::source::{Files, require};
-use crate::table::{Align, Table};
+use crate::source;
+use crate::source::require;
 use crate::{stderr, stdout};
 use serde_json::{Value, json};
 use std::time::Instant;
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 use weft_core::Time;
 use weft_core::rng::Rng;
 use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, build, generate, read};
@@ -28,9 +29,9 @@ const SHOWN_MAX: usize = 10;
 /// Runs `weft generate`.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
-    let checked = check_files(&args.file, &mut Files::on_disk());
+    let checked = check_files(&args.file, &mut source::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let Some(network) = checked.network() else { return Err(Fault::reported(checked.at_fault)) };
     let protocols = &network.protocols[..];
     let first =
         named(protocols, args.first.as_deref().unwrap_or(FIRST)).map_err(|fault| match args.first {
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
         }
         progress.show(made.n, (made.n, Some(args.count)));
     }
-    progress.clear();
+    drop(progress);
     if let Some(capture) = &mut capture {
         capture.flush(0)?;
     }

@@ -1,11 +1,11 @@
 //! `weft import`: converts a firewall's rule list into a program.
 
-use super::count;
 use crate::cli::{ImportArgs, ListFormat};
 use crate::fault::Fault;
 use crate::source::read_text;
 use crate::stderr;
 use crate::stdout;
+use weft_control::show::count;
 use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
 use weft_lang::source::SOURCE_BYTES_MAX;
 

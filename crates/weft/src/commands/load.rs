@@ -48,7 +48,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
                 total.visible_ms = total.visible_ms.max(answer.visible_ms);
             }
             Outcome::Refused(mut refused) => {
-                progress.clear();
+                drop(progress);
                 refused.rows_in += first;
                 let fault = refuse(&refused, args.json);
                 if refused.rows_in > 0 && !args.json {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
             break;
         }
     }
-    progress.clear();
+    drop(progress);
     stdout::print(&match args.json {
         true => line_of(&total),
         false => format!("{}: {}\n", args.table, changed(&total)),

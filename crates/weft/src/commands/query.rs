@@ -1,15 +1,15 @@
 //! `weft query`: executes statements on a node's tables.
 
-use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
 use crate::source::{FILE_BYTES_MAX, read_text};
 use crate::stderr;
 use crate::stdout;
-use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use weft_api::{QueryRequest, QueryResult, Refused, TableStatus};
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 
 /// Runs `weft query`: prints the answers, or without a statement the list of tables.
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {

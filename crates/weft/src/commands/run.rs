@@ -2,13 +2,15 @@
 
 use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
-use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
 use crate::log::{Level, Log};
+use crate::machine::check_for;
 use crate::open_files;
-use crate::running::{Health, Running, Start, device_of};
+use crate::running::workers_of;
+use crate::running::{Health, Running, Start};
 use crate::signals::{self, Request};
-use crate::source::{Files, require};
+use crate::source;
+use crate::source::require;
 use crate::status_table::StatusTable;
 use crate::stderr;
 use crate::watch::Watch;
@@ -18,6 +20,8 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_api::{Binary, Bundle};
+use weft_control::check::at_fault;
+use weft_control::status::device_of;
 use weft_core::methods::MethodSet;
 use weft_lang::hir::{CallsOf, Chain, Network};
 
@@ -68,7 +72,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let say = |text: &str| log.event(Level::Info, "stop", text, &[]);
     say(&format!(
         "stopping: {} under way, at most {:.0} s; once more to stop at once",
-        super::count(open, "call"),
+        weft_control::show::count(open, "call"),
         args.grace
     ));
     let ended = running.status();
@@ -77,11 +81,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     if let Some(status) = ended {
         let carried = status.packets.map_or(String::new(), |packets| {
             let received = packets.ports.iter().map(|port| port.received).sum();
-            format!("{} received, ", super::count(received, "packet"))
+            format!("{} received, ", weft_control::show::count(received, "packet"))
         });
         say(&format!(
             "stopped: {carried}{} begun, version {}",
-            super::count(status.calls.begun, "call"),
+            weft_control::show::count(status.calls.begun, "call"),
             status.version
         ));
     }
@@ -94,7 +98,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
 /// Calls that were cut after the promised time are no failure, but are reported.
 fn cut_calls_text(calls: u64, grace_s: f64) -> String {
     let were = if calls == 1 { "was" } else { "were" };
-    format!("{} {were} cut after {grace_s:.0} s, with UNAVAILABLE", super::count(calls, "call"))
+    format!("{} {were} cut after {grace_s:.0} s, with UNAVAILABLE", weft_control::show::count(calls, "call"))
 }
 
 /// Waits until a stop request. Fails as soon as a worker is lost.
@@ -125,8 +129,9 @@ impl OwnProgram<'_> {
     /// Reads the file again and applies it, unless the node has got another program since. Logs the outcome; after an
     /// error the old program runs on.
     fn reload(&mut self, running: &Running) {
-        let mut files = Files::on_disk();
-        let checked = check_files(self.file, &mut files);
+        let mut files = source::on_disk();
+        let begun = Instant::now();
+        let checked = running.check_files(self.file, &mut files);
         let (program, runs) = (files.into_bundle(self.file), running.program());
         if runs != self.applied && !is_same_text(&runs, &program) {
             let text = format!(
@@ -142,7 +147,7 @@ impl OwnProgram<'_> {
             );
             return;
         }
-        if running.apply_checked(checked, program.clone(), false, SIGHUP).is_ok() {
+        if running.apply_checked(checked, program.clone(), begun, false, SIGHUP).is_ok() {
             self.applied = program;
         }
     }
@@ -181,15 +186,16 @@ fn grace(args: &RunArgs) -> Duration {
 pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fault> {
     admin::check_address(args.admin, args.admin_anywhere)?;
     require(file)?;
-    let mut files = Files::on_disk();
-    let checked = check_files(file, &mut files);
+    let mut files = source::on_disk();
+    let workers = usize::from(args.workers);
+    let mut checked = check_for(file, &mut files, |network| workers_of(network, workers));
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let Some(accepted) = checked.accepted.take() else { return Err(Fault::reported(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
     let running =
-        Running::start(&network, &checked.sources, program, args, log).map_err(|start| match start {
+        Running::start(accepted, &checked.sources, program, args, log).map_err(|start| match start {
             Start::Fault(fault) => fault,
             Start::Diagnostics(diagnostics) => {
                 stderr::diagnostics(&diagnostics, &checked.sources);
@@ -198,6 +204,7 @@ pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fa
         })?;
     let access = Access { private_metrics: args.private_metrics };
     let admin = Admin::start(socket, running.clone(), access)?;
+    let network = running.network();
     Ok(Started { running, admin, network })
 }
 
@@ -288,7 +295,9 @@ fn branch_lines(network: &Network, chain: &Chain) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::check_files;
     use crate::running::tests::{Rigged, await_loss};
+    use weft_control::files::Files;
 
     /// A reader of the first line could take a branch for the path of all packets.
     #[test]
@@ -302,8 +311,8 @@ END;";
         let files = [("n.weft".to_owned(), text.to_owned())].into();
         let bundle = Bundle { root: "n.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
-        let network = checked.network.expect("it is a program");
-        let ways = branch_lines(&network, &network.chains[0]);
+        let network = checked.network().expect("it is a program");
+        let ways = branch_lines(network, &network.chains[0]);
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
     }
 

@@ -1,14 +1,14 @@
 //! `weft status`: shows the state of a node.
 
-use super::{count, grouped};
 use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
-use crate::definition_files::location;
 use crate::fault::Fault;
 use crate::status_table::short_time;
 use crate::stdout;
-use crate::table::{Align, Table};
 use weft_api::{Opt, Packets, Status};
+use weft_control::definition_files::location;
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
 
 /// Runs `weft status`.
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
         let is_read = if args.json {
             stdout::offer(&data(&status))?
         } else {
-            let rate = rate.map_or_else(|| "-".to_owned(), |r| super::grouped(r as u64));
+            let rate = rate.map_or_else(|| "-".to_owned(), |r| weft_control::show::grouped(r as u64));
             stdout::refresh(&format!("{rate} calls/s   {}", page(&status)))?
         };
         if !is_read {

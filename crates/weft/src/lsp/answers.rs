@@ -2,7 +2,8 @@
 
 use super::position::{position_of, range_of};
 use super::programs::{Programs, Root};
-use crate::source::{FILE_BYTES_MAX, Files};
+use crate::source;
+use crate::source::FILE_BYTES_MAX;
 use lsp_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, CompletionItem, CompletionItemKind, CompletionResponse,
     CompletionTextEdit, DiagnosticRelatedInformation, DiagnosticSeverity, DiagnosticTag, DocumentHighlight,
@@ -15,6 +16,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use weft_io::file;
+use weft_lang::ast::Kind as ItemKind;
 use weft_lang::diagnostic::{Diagnostic, Severity, code};
 use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
 use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
@@ -168,8 +170,8 @@ fn costs(root: &Root, symbol: SymbolId) -> String {
     let (analysis, index) = (&root.program.analysis, &root.program.index);
     let symbol = index.symbol(symbol);
     let element = match symbol.kind {
-        SymbolKind::Element => Some(symbol.whole),
-        SymbolKind::Table => symbol.owner.map(|owner| index.symbol(owner).whole),
+        SymbolKind::Item(ItemKind::Element) => Some(symbol.whole),
+        SymbolKind::Item(ItemKind::Table) => symbol.owner.map(|owner| index.symbol(owner).whole),
         SymbolKind::Instance => symbol.of.map(|element| index.symbol(element).whole),
         _ => None,
     };
@@ -250,7 +252,7 @@ fn protos(root: &Root) -> impl Iterator<Item = Proto> {
     analysis.program.items.iter().filter_map(|item| match item {
         weft_lang::ast::Item::Type(item) => {
             let from = analysis.sources.file(item.span.file).name();
-            Some(Proto { span: item.path.span, files: Files::on_disk().proto_files(&item.schema(), from) })
+            Some(Proto { span: item.path.span, files: source::on_disk().proto_files(&item.schema(), from) })
         }
         _ => None,
     })
@@ -357,14 +359,12 @@ fn members(cursor: &Cursor<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> 
 const fn symbol_kind(kind: SymbolKind) -> Kind {
     use SymbolKind as K;
     match kind {
-        K::Type | K::Protocol => Kind::STRUCT,
-        K::Table | K::Sink | K::Sketch => Kind::ARRAY,
-        K::Element | K::Filter => Kind::CLASS,
-        K::Function => Kind::FUNCTION,
-        K::Chain => Kind::MODULE,
-        K::Listener | K::Cluster | K::Route | K::Port | K::Group | K::Queue | K::Link | K::Edge => {
-            Kind::INTERFACE
-        }
+        K::Item(ItemKind::Type | ItemKind::Protocol) => Kind::STRUCT,
+        K::Item(ItemKind::Table) | K::Sink | K::Sketch => Kind::ARRAY,
+        K::Item(ItemKind::Element | ItemKind::Filter) => Kind::CLASS,
+        K::Item(ItemKind::Function) => Kind::FUNCTION,
+        K::Item(ItemKind::Chain) => Kind::MODULE,
+        K::Item(_) | K::Edge => Kind::INTERFACE,
         K::Instance => Kind::OBJECT,
         K::Handler => Kind::METHOD,
         K::Signal => Kind::EVENT,
@@ -469,7 +469,7 @@ fn paths(name: &str, kind: PathKind) -> Vec<String> {
     let mut beside: Vec<String> =
         fits.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
     beside.sort();
-    let library = crate::library::paths().filter(|_| kind == PathKind::Program).map(str::to_owned);
+    let library = weft_control::library::paths().filter(|_| kind == PathKind::Program).map(str::to_owned);
     beside.into_iter().chain(library).collect()
 }
 

@@ -1,14 +1,16 @@
 //! The open texts of a client, and the programs that they belong to.
 
 use super::position::{name_of, uri_of};
-use crate::compile::later_checks;
 use crate::job;
-use crate::library;
-use crate::source::Files;
+use crate::machine::Machine;
+use crate::source;
 use lsp_types::{Position, TextDocumentContentChangeEvent, Uri};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use weft_control::check::WORKERS_JUDGED;
+use weft_control::check::judge_all;
+use weft_control::library;
 use weft_lang::check::analyse;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::editor::Program;
@@ -149,7 +151,7 @@ impl Programs {
     fn analysed(&self, name: &str) -> Root {
         job::part(|| self.analysed_here(name)).unwrap_or_else(|broken| {
             let nothing = Arc::new(BTreeMap::from([(name.to_owned(), String::new())]));
-            let analysis = analyse(name, &mut Files::with_open(&nothing));
+            let analysis = analyse(name, &mut source::with_open(&nothing));
             let (diagnostics, files) = (vec![broken.diagnostic()], [name.to_owned()].into());
             Root { program: Program::new(analysis), diagnostics, is_good: false, files }
         })
@@ -157,12 +159,13 @@ impl Programs {
 
     /// Analyses a program on the current thread, with the client's open texts in place of files.
     fn analysed_here(&self, name: &str) -> Root {
-        let mut analysis = analyse(name, &mut Files::with_open(&self.texts));
+        let mut analysis = analyse(name, &mut source::with_open(&self.texts));
         let mut diagnostics = std::mem::take(&mut analysis.diagnostics);
         let mut is_good = !diagnostics.iter().any(Diagnostic::is_error);
         if is_good {
-            let findings = later_checks(&analysis.network, &analysis.sources);
-            is_good = !findings.iter().any(Diagnostic::is_error);
+            let (lowered, findings) =
+                judge_all(&analysis.network, &analysis.sources, WORKERS_JUDGED, &Machine);
+            is_good = lowered.is_some();
             diagnostics.extend(findings);
         }
         let mut files: BTreeSet<String> =

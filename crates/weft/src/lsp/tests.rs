@@ -1,9 +1,9 @@
 //! The server without I/O, on texts in the middle of an edit.
 
 use super::server::Server;
-use crate::library;
 use lsp_server::{Message, Notification, Request};
 use serde_json::{Value, json};
+use weft_control::library;
 use weft_core::rng::Rng;
 
 /// Texts of realistic size: the library, and the example.

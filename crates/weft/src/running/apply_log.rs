@@ -19,8 +19,9 @@ pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &
         Ok(applied) => {
             let mut text = format!("version {} live, {root}, by {by}: {}", applied.version, changes(applied));
             for state in &applied.dropped {
-                let rows =
-                    state.rows.map_or(String::new(), |n| format!(" ({})", crate::commands::count(n, "row")));
+                let rows = state
+                    .rows
+                    .map_or(String::new(), |n| format!(" ({})", weft_control::show::count(n, "row")));
                 text.push_str(&format!("; dropped {}{rows}", state.what));
             }
             let fields = [

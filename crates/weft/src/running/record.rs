@@ -1,9 +1,10 @@
 //! Recordings of the links of a running node.
 
 use super::{Refusal, Running, lock, refused_in_words};
-use crate::recording_file::{self, CallLink, LinkSetup};
 use std::collections::BTreeMap;
 use weft_api::{Bundle, RECORD_SECONDS_MAX, RECORDINGS_MAX, RecordRequest, Recording};
+use weft_control::recording;
+use weft_control::recording::{CallLink, LinkSetup};
 use weft_engine::recording::{EndReason, Limits, RECORDING_BYTES_MAX};
 
 /// The recordings, by link.
@@ -100,7 +101,7 @@ impl Running {
         match kind {
             Link::OfPackets(rate) => {
                 let recorder = node.take_recording(link).ok().flatten()?;
-                Some(recording_file::text(&LinkSetup { rate, ..ran }, &recorder))
+                Some(recording::text(&LinkSetup { rate, ..ran }, &recorder))
             }
             Link::Calls(concurrency, step_ns) => {
                 let recorders: Option<Vec<_>> =
@@ -108,7 +109,7 @@ impl Running {
                 let rate = step_ns.map(|step_ns| 1e9 / step_ns as f64);
                 let texts = recorders?.into_iter().zip(0..).map(|(recorder, worker)| {
                     let calls = Some(CallLink { worker, concurrency, rate });
-                    recording_file::text(&LinkSetup { calls, ..ran }, &recorder)
+                    recording::text(&LinkSetup { calls, ..ran }, &recorder)
                 });
                 Some(texts.collect())
             }

@@ -1,29 +1,28 @@
 //! Queries and changes the tables of a running node, and rebuilds compiled rules in the background.
 
-use super::alter::QueryKind;
-use super::answer::{RowSource, StatementError, answer, each_row, named, row_source};
-use super::row_updates::{RowUpdate, put, update_rows, updated};
+use super::row_updates::{put, update_rows};
 use super::{
-    Control, Parts, Refusal, Running, lock, machine_refusal, node_fault, refused_by, refused_in_words, system,
+    Control, Parts, Refusal, Running, lock, machine_refusal, node_fault, refused_by, refused_in_words,
 };
 use crate::job;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, QueryResult, Refused, RowsRequest, Status, TableStatus};
+use weft_control::alter::QueryKind;
+use weft_control::tables::{
+    REBUILD_EVERY, RowSource, RowUpdate, UpdateError, answer, check_rows, each_row, find, named,
+    requested_changes, row_error, row_fault, row_source, system, updated, with_done,
+};
 use weft_core::Value;
-use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, PendingChange, TableName, TableView};
+use weft_engine::rules::{Change, Counts, PendingChange, TableName, TableView};
 use weft_io::clock;
 use weft_lang::ast::Filler;
-use weft_lang::check::fold::{FoldError, fold_at};
-use weft_lang::check::table::{breaks, broken};
-use weft_lang::check::table_statement::{Statement, StatementKind, read_value, statements};
+use weft_lang::check::table_statement::{Statement, StatementKind, statements};
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
-use weft_lang::hir::{Network, Table};
+use weft_lang::hir::Network;
 use weft_lang::source::{SourceMap, Span};
 
-/// The least interval between two rebuilds of compiled rules.
-pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
 /// Code is recompiled after this time without a change,
 const QUIET: Duration = Duration::from_secs(1);
 /// or after this time, if changes do not stop.
@@ -32,15 +31,6 @@ const UNQUIET_MAX: Duration = Duration::from_secs(10);
 const AGE_EVERY: Duration = Duration::from_millis(100);
 /// or this many times the duration of the last search, if that is longer: a search blocks changes.
 const AGE_REST: u32 = 9;
-
-/// Adds to a refusal that the earlier statements are done, and stay so.
-fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {
-    match done {
-        0 => refused,
-        1 => refused.with_note("the statement in front of it is done"),
-        n => refused.with_note(format!("the {n} statements in front of it are done")),
-    }
-}
 
 impl Running {
     /// Executes statements on tables, one after the other.
@@ -78,7 +68,7 @@ impl Running {
                 StatementError::Diagnostic(diagnostic) => {
                     self.refuse(&control, &[with_done(*diagnostic, done)], &sources)
                 }
-                StatementError::Refused(refusal) => refusal,
+                StatementError::Stopped(refusal) => refusal,
             })?);
         }
         if let Some(first) = answers.first_mut().filter(|_| !diagnostics.is_empty()) {
@@ -94,20 +84,22 @@ impl Running {
         let version = control.compiler.version();
         let refuse = |text: String| refused_in_words(&text, version);
         let (name, table) = find(&control.network, &request.table).map_err(refuse)?;
-        let changes = changes_of(&table, request).map_err(refuse)?;
+        let changes = requested_changes(&table, request, clock::now()).map_err(refuse)?;
         self.change(&mut control, &name, changes).map_err(|why| match why {
-            UpdateError::Change(error) => refuse(row_error(request, &name, &error)),
-            UpdateError::Partial(error) => match refuse(row_error(request, &name, &error)) {
-                Refusal::Refused(refused) => {
-                    Refusal::Refused(Refused { rows_in: error.at as u64, ..refused })
+            ChangeFailure::Stopped(refusal) => refusal,
+            ChangeFailure::Update(why) => match why {
+                UpdateError::Change(error) => refuse(row_error(request, &name, &error)),
+                UpdateError::Partial(error) => match refuse(row_error(request, &name, &error)) {
+                    Refusal::Refused(refused) => {
+                        Refusal::Refused(Refused { rows_in: error.at as u64, ..refused })
+                    }
+                    other => other,
+                },
+                UpdateError::Check { at, why } => {
+                    refuse(format!("row {} of {name}: {why}", request.first + at as u64 + 1))
                 }
-                other => other,
+                UpdateError::Fold(_) => unreachable!("rows of a request are values"),
             },
-            UpdateError::Check { at, why } => {
-                refuse(format!("row {} of {name}: {why}", request.first + at as u64 + 1))
-            }
-            UpdateError::Fold(_) => unreachable!("rows of a request are values"),
-            UpdateError::Refused(refusal) => refusal,
         })
     }
 
@@ -165,10 +157,12 @@ impl Running {
         let own = is_shared.then(|| system::rows(&control.network, &table.name, status)).flatten();
         let view = match own {
             Some(rows) => RowSource::Rows(rows),
-            None => row_source(control.compiler.store(), &name, statement)?,
+            None => {
+                row_source(control.compiler.store(), &name, statement).map_err(StatementError::Diagnostic)?
+            }
         };
         if let Some(answer) = answer(&view, &statement.kind, table, now) {
-            return answer;
+            return answer.map_err(StatementError::Diagnostic);
         }
         if let RowSource::Table(view) = &view
             && !view.is_filled
@@ -176,7 +170,7 @@ impl Running {
         {
             let begun = Instant::now();
             let counts = update_rows(&self.parts, view, filter, &update);
-            return Ok(answer_of(counts.map_err(|why| why.into_why(statement, &name))?, begun));
+            return Ok(answer_of(counts.map_err(|why| why.of_statement(statement, &name))?, begun));
         }
         let changes = match &statement.kind {
             StatementKind::Select { .. } | StatementKind::Summary { .. } => Vec::new(),
@@ -193,7 +187,7 @@ impl Running {
                     changes.push(Change::Put(updated(row, set, now)?));
                     Ok(true)
                 })
-                .map_err(StatementError::fold)?;
+                .map_err(|error| StatementError::Diagnostic(row_fault(error)))?;
                 changes
             }
             StatementKind::Delete { filter } => {
@@ -202,12 +196,12 @@ impl Running {
                     changes.push(Change::Remove(row[..n_keys].to_vec()));
                     Ok(true)
                 })
-                .map_err(StatementError::fold)?;
+                .map_err(|error| StatementError::Diagnostic(row_fault(error)))?;
                 changes
             }
         };
         drop(view);
-        self.change(control, &name, changes).map_err(|error| error.into_why(statement, &name))
+        self.change(control, &name, changes).map_err(|why| why.of_statement(statement, &name))
     }
 
     /// Changes rows, waits until all workers see the change, and triggers a rebuild of compiled rules.
@@ -216,28 +210,48 @@ impl Running {
         control: &mut Control,
         name: &TableName,
         changes: Vec<Change>,
-    ) -> Result<QueryResult, UpdateError> {
+    ) -> Result<QueryResult, ChangeFailure> {
         let begun = Instant::now();
         // System tables have no declaration, and cannot be changed.
         if let Ok((_, table)) = find(&control.network, &name.to_string()) {
-            check_rows(&table, &changes)?;
+            check_rows(&table, &changes).map_err(ChangeFailure::Update)?;
         }
         if let Some(view) = control.compiler.store().table(name).filter(|view| !view.is_filled) {
             return Ok(answer_of(put(&self.parts, &view, changes)?, begun));
         }
         let pending =
-            control.compiler.store().change(name, changes, clock::now()).map_err(UpdateError::Change)?;
+            control.compiler.store().change(name, changes, clock::now()).map_err(UpdateError::Change);
+        let pending = pending.map_err(ChangeFailure::Update)?;
         let counts = pending.counts;
-        publish(&self.parts, control, pending).map_err(UpdateError::Refused)?;
+        publish(&self.parts, control, pending).map_err(ChangeFailure::Stopped)?;
         // A full channel is fine: the receiver will look again.
         let _ = self.parts.changed.try_send(());
         Ok(answer_of(counts, begun))
     }
 }
 
-/// Why a row of a request was refused.
-fn row_error(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
-    format!("row {} of {name}: {}", request.first + error.at as u64 + 1, error.why)
+/// Why a statement failed.
+enum StatementError {
+    Diagnostic(Box<Diagnostic>),
+    /// The node did not carry it out.
+    Stopped(Refusal),
+}
+
+/// Why rows were not changed.
+pub(super) enum ChangeFailure {
+    Update(UpdateError),
+    /// The node did not carry it out.
+    Stopped(Refusal),
+}
+
+impl ChangeFailure {
+    /// The failure as that of a statement.
+    fn of_statement(self, statement: &Statement, name: &TableName) -> StatementError {
+        match self {
+            Self::Update(error) => StatementError::Diagnostic(error.diagnostic(statement, name)),
+            Self::Stopped(refusal) => StatementError::Stopped(refusal),
+        }
+    }
 }
 
 /// The answer of a statement whose change all workers see.
@@ -248,70 +262,6 @@ fn answer_of(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Q
         deleted,
         visible_ms: super::millis(begun.elapsed()),
         ..QueryResult::default()
-    }
-}
-
-/// Checks rows against the CHECKs of a table.
-fn check_rows(table: &Table, changes: &[Change]) -> Result<(), UpdateError> {
-    if table.checks.is_empty() {
-        return Ok(());
-    }
-    for (at, change) in changes.iter().enumerate() {
-        if let Change::Insert(row) | Change::Put(row) = change
-            && let Some(check) = broken(table, row)
-        {
-            return Err(UpdateError::Check { at, why: breaks(table, check, row) });
-        }
-    }
-    Ok(())
-}
-
-/// Why rows were not changed.
-pub(super) enum UpdateError {
-    Change(ChangeError),
-    /// As `Change`, but the rows before this one were changed.
-    Partial(ChangeError),
-    /// The row breaks a CHECK of the table.
-    Check {
-        at: usize,
-        why: String,
-    },
-    Fold(FoldError),
-    Refused(Refusal),
-}
-
-impl UpdateError {
-    /// Converts the error to the error of a statement.
-    fn into_why(self, statement: &Statement, name: &TableName) -> StatementError {
-        let is_broken = matches!(self, Self::Partial(_));
-        let ChangeError { at, why } = match self {
-            Self::Change(error) | Self::Partial(error) => error,
-            Self::Check { why, .. } => {
-                let diagnostic =
-                    Diagnostic::error(code::CHECK_BROKEN, why).at(statement.span, "would make it");
-                return StatementError::diagnostic(diagnostic.with_help("nothing was changed"));
-            }
-            Self::Fold(error) => return StatementError::fold(error),
-            Self::Refused(refusal) => return StatementError::Refused(refusal),
-        };
-        let span = match &statement.kind {
-            StatementKind::Insert { rows, .. } => rows.get(at).map_or(statement.span, |(_, span)| *span),
-            _ => statement.span,
-        };
-        let (code, help) = match why {
-            ChangeErrorKind::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
-            ChangeErrorKind::Full { .. } => {
-                (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`")
-            }
-            _ => (code::BAD_LITERAL, "give a value that its type takes"),
-        };
-        let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
-        let diagnostic = match at {
-            1 if is_broken => diagnostic.with_note("the row in front of it is in"),
-            2.. if is_broken => diagnostic.with_note(format!("the {at} rows in front of it are in")),
-            _ => diagnostic,
-        };
-        StatementError::diagnostic(diagnostic.with_help(help))
     }
 }
 
@@ -410,81 +360,4 @@ pub(super) fn publish(parts: &Parts, control: &mut Control, pending: PendingChan
     taken.map_err(|error| Refusal::Refused(machine_refusal(&node_fault(&error))))?;
     control.compiler.store().settle(pending);
     Ok(())
-}
-
-/// Finds a table of a program by its name. An error says that there is none.
-pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), String> {
-    let parts: Vec<&str> = path.split('.').collect();
-    let found = match parts[..] {
-        [table] => network.tables.iter().find(|known| known.name == table).map(|table| ("", "", table)),
-        [chain, instance, table] => {
-            network.chains.iter().find(|known| known.name == chain).and_then(|known| {
-                let instance = known.instances.iter().find(|known| known.name == instance)?;
-                let tables = &network.elements[instance.element].tables;
-                // A table of another stage has that stage in its name.
-                let is_own = |known: &&Table| known.name == table && known.filled != Some(Filler::Stage);
-                let table = tables.iter().find(is_own)?;
-                Some((&*known.name, &*instance.name, table))
-            })
-        }
-        _ => None,
-    };
-    let (chain, instance, table) = found.ok_or_else(|| {
-        format!("there is no table `{path}`: name it `chain.instance.table`; `weft query` lists the tables")
-    })?;
-    let (chain, instance) = (chain.to_owned(), instance.to_owned());
-    Ok((TableName { chain, instance, table: table.name.clone() }, table.clone()))
-}
-
-/// Converts the rows of a request to changes of the table.
-fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, String> {
-    if let Some(filler) = table.filled.filter(|filler| *filler != Filler::Controller) {
-        return Err(format!("`{}` is {}: rows are not given from outside", table.name, filler.clause()));
-    }
-    if table.per_worker {
-        return Err(format!("each worker has its own rows of `{}`: none are given from outside", table.name));
-    }
-    let mut written: Vec<usize> = (0..table.columns.len()).collect();
-    written.sort_by_key(|at| table.columns[*at].written_at);
-    let mut order = Vec::new();
-    for name in &request.columns {
-        let at = table.columns.iter().position(|column| column.name == *name).ok_or_else(|| {
-            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-            format!("table `{}` has no column `{name}`; it has: {}", table.name, names.join(", "))
-        })?;
-        if order.contains(&at) {
-            return Err(format!("column `{name}` is named twice"));
-        }
-        order.push(at);
-    }
-    let order = if order.is_empty() { written } else { order };
-    let now = clock::now();
-    let default = |at: usize| {
-        let column = &table.columns[at];
-        let value = column.default.as_ref().and_then(|default| fold_at(default, &[], now).ok());
-        value
-            .ok_or_else(|| format!("column `{}` has no constant default, and no value is given", column.name))
-    };
-    let mut template = Vec::new();
-    for at in 0..table.columns.len() {
-        template.push(if order.contains(&at) { Value::Null } else { default(at)? });
-    }
-    let row = |(nth, cells): (usize, &Vec<String>)| {
-        let row = request.first + nth as u64 + 1;
-        if cells.len() != order.len() {
-            return Err(format!(
-                "row {row} has {} values, and there are {} columns",
-                cells.len(),
-                order.len()
-            ));
-        }
-        let mut values = template.clone();
-        for (&at, cell) in order.iter().zip(cells) {
-            let column = &table.columns[at];
-            values[at] = read_value(cell, column.ty, column.nullable)
-                .map_err(|why| format!("row {row}, column `{}`: {why}", column.name))?;
-        }
-        Ok(if request.or_replace { Change::Put(values) } else { Change::Insert(values) })
-    };
-    request.rows.iter().enumerate().map(row).collect()
 }

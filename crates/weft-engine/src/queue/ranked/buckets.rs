@@ -1,8 +1,8 @@
 //! A ranked container for ranks of few bits: one list per rank, and a bitmap of the lists that are not empty.
 
 use super::{NONE, RankSlots};
+use crate::queue::layout::{pair, paired};
 use weft_ir::queue::RANK_BITS_MAX;
-use weft_ir::queue::layout::{pair, paired};
 
 /// One list per rank, with its first and last id: an arrival touches the last, and the first leaves without access to
 /// others. The links of the first and last id may name ids that have left.

@@ -9,10 +9,10 @@ mod entry;
 mod runs;
 mod sort;
 
+use crate::queue::layout::NONE;
 use buckets::Buckets;
 use entry::Entry;
 use runs::Runs;
-use weft_ir::queue::layout::NONE;
 
 /// The container. The variants are matched at every turn.
 #[derive(Clone, Debug)]

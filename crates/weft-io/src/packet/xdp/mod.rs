@@ -14,9 +14,7 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail, fail_or};
-use super::{
-    BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut_to_segments, interface, lacks_buffers,
-};
+use super::{BATCH_MAX, Device, Link, OpenError, QueueId, cut_to_segments, interface, lacks_buffers};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -26,12 +24,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_core::frame::{Frame, Offload, Pool, SegmentError};
 use weft_core::{Interval, Time};
+use weft_engine::packet::port::DeviceCounters;
+use weft_engine::packet::port::QUEUES_MAX;
 
 /// Largest MTU of an interface whose driver runs the program: with the kernel's overhead a packet fits in a page. With
 /// a larger one the host runs it, up to [`BUFFERED_MTU_MAX`].
 pub const MTU_MAX: usize = 3_000;
-/// Largest number of queues of an interface that are used.
-pub const QUEUES_MAX: u16 = 256;
 /// The remedy if a queue is refused.
 const IF_NO_QUEUE: &str =
     "the interface has fewer queues: `ethtool -l <name>` says how many; give the port as many";

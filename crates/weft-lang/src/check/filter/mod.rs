@@ -8,6 +8,7 @@ use weft_core::Type;
 use weft_core::filter::KeyId;
 
 use super::element::{self, Checked};
+use super::expr::Environment;
 use super::scope::{Scope, View, leaf};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects};
@@ -157,7 +158,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
         }
         body.push(Stmt { kind: StmtKind::Key { key, parts }, span: first.span.to(last.span) });
     }
-    let (locals, rows) = (scope.locals, scope.rows);
+    let (locals, rows, _) = scope.into_parts();
     if body.is_empty() {
         return;
     }

@@ -14,8 +14,9 @@ use weft_core::{Interval, Status, Type, Value};
 
 use super::{Cx, in_force, of_stage};
 use crate::ast::{self, PolicyKind};
+use crate::check::expr::Environment;
 use crate::check::fold::{FoldError, fold_for_status};
-use crate::check::scope::{Scope, View, with_nearest};
+use crate::check::scope::{Scope, View, not_in_status_condition, with_nearest};
 use crate::check::walk::each_expr;
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind};
@@ -584,11 +585,7 @@ impl PolicyReader<'_, '_> {
     /// Reports a condition on the status that is not constant or is an error.
     fn not_folded<T>(&mut self, error: FoldError) -> Option<T> {
         match error {
-            FoldError::NotConstant(span) => {
-                let mut n_rand = 0;
-                Scope::new(self.cx, self.element, &[], View::StatusCondition, &mut n_rand)
-                    .not_in_status_condition("this", span)
-            }
+            FoldError::NotConstant(span) => not_in_status_condition(self.cx, self.element, "this", span),
             FoldError::Fault(fault, span) => {
                 let message = format!("this condition is an error: {fault}");
                 self.refuse(Diagnostic::error(code::BAD_LITERAL, message).at(span, fault))

@@ -3,7 +3,7 @@
 use weft_core::filter::{FILTERS_MAX, Policies, Reliability, Transport};
 
 use crate::check::Cx;
-use crate::check::chain::Edge;
+use crate::check::chain::edge::Edge;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Cluster, FilterInstance, Method};
 

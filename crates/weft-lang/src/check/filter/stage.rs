@@ -3,7 +3,9 @@
 use super::{Filter, policies};
 use crate::ast;
 use crate::check::Cx;
-use crate::check::chain::{self, Edge};
+use crate::check::chain::args::params;
+use crate::check::chain::bind::bindings;
+use crate::check::chain::edge::Edge;
 use crate::check::element::Checked;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{FilterInstance, Instance};
@@ -25,8 +27,8 @@ pub(in crate::check) fn stage(
     ast: &ast::Stage,
 ) -> Option<Placed> {
     check_per_try(cx, ast);
-    let params = chain::params(cx, &filter.checked, ast);
-    let bindings = chain::bindings(cx, &filter.checked, edge, ast);
+    let params = params(cx, &filter.checked, ast);
+    let bindings = bindings(cx, &filter.checked, edge, ast);
     if filter.is_broken {
         return None;
     }

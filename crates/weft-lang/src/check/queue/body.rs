@@ -1,8 +1,10 @@
 //! Checks the handlers of queues: their statements, and the rule that every path ends with one verdict.
 
 use super::Checker;
-use super::expr::{ResolvedName, codepoints};
+use super::expr::codepoints;
+use super::names::ResolvedName;
 use crate::ast::{self, AssignTarget, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
+use crate::check::expr::Environment;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueueOperand,
@@ -31,7 +33,7 @@ impl Checker<'_, '_> {
             if moment == Moment::Activate && !partitioned {
                 let help = "write `PARTITION BY flow();`, or use ON ENQUEUE";
                 let message = "a queue with a single partition has no activation";
-                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
+                self.cx.fault(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
             }
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
@@ -47,7 +49,7 @@ impl Checker<'_, '_> {
         if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
             let message = format!("more than {TIMERS_MAX} ON EVERY handlers");
             let help = "merge them: one ON EVERY can count its runs, and do some work only every n-th run";
-            self.report(code::OVER_LIMIT, &message, handler.span, "one too many", help);
+            self.cx.fault(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
     }
@@ -64,21 +66,17 @@ impl Checker<'_, '_> {
                 let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
                 if ns < EVERY_NS_MIN {
                     let message = format!("an interval of {ns} ns; the minimum is {EVERY_NS_MIN} ns");
-                    self.report(code::OVER_LIMIT, &message, interval.span, "too short", "");
-                    return None;
+                    return Diagnostic::error(code::OVER_LIMIT, &message)
+                        .at(interval.span, "too short")
+                        .refuse(self.cx);
                 }
                 if let Some(span) = each_partition
                     && !self.is_partitioned
                 {
                     let help = "write `PARTITION BY flow();`, or remove EACH PARTITION";
-                    self.report(
-                        code::QUEUE_SHAPE,
-                        "this queue has a single partition",
-                        *span,
-                        "the only partition is the queue itself",
-                        help,
-                    );
-                    return None;
+                    let message = "this queue has a single partition";
+                    let label = "the only partition is the queue itself";
+                    return self.cx.refuse(code::QUEUE_SHAPE, message, *span, label, help);
                 }
                 Moment::Every { interval_ns: ns as u64, each_partition: each_partition.is_some() }
             }
@@ -140,13 +138,9 @@ impl Checker<'_, '_> {
         for stmt in stmts {
             if ended {
                 let help = "remove it, or move it before the verdict";
-                self.report(
-                    code::UNREACHABLE,
-                    "this statement is unreachable",
-                    stmt.span,
-                    "every path has already ended",
-                    help,
-                );
+                let message = "this statement is unreachable";
+                let label = "every path has already ended";
+                self.cx.fault(code::UNREACHABLE, message, stmt.span, label, help);
                 break;
             }
             let line = self.cx.line(stmt.span);
@@ -168,7 +162,9 @@ impl Checker<'_, '_> {
                 let n_uses = self.param_uses.len();
                 let value = match ty {
                     None => self.expr(value, None),
-                    Some(ty) => super::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty)),
+                    Some(ty) => {
+                        super::params::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty))
+                    }
                 };
                 let Some(value) = value else {
                     self.locals.push((name.name.clone(), None));
@@ -211,14 +207,13 @@ impl Checker<'_, '_> {
                 "a queue handler has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, \
                  LEAVE, HOLD, MARK or DROP",
             );
-        self.cx.report(diagnostic);
-        None
+        diagnostic.refuse(self.cx)
     }
 
     /// Checks a SET of a variable, the rank, or a field of the packet.
     fn set(&mut self, target: &AssignTarget, value: &ast::Expr) -> Option<Kind> {
         let AssignTarget::Path(path) = target else { return self.not_in_queues(target.span()) };
-        let (found, ty, can_set) = self.place(path)?;
+        let (found, ty, can_set) = self.resolve(path)?;
         if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
             return self
                 .cannot_set(path, "queues can only read headers; change them in an element of the chain");
@@ -231,12 +226,13 @@ impl Checker<'_, '_> {
         }
         let ast = value;
         let value = self.typed(ast, ty)?;
-        if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold(&value))
+        if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold::fold(&value))
             && !(0..=most).contains(&n)
         {
             let message = format!("`{}` is 0 to {most}, but is set to {n}", path.to_dotted());
-            self.report(code::BAD_LITERAL, &message, ast.span, "out of range", "");
-            return None;
+            return Diagnostic::error(code::BAD_LITERAL, &message)
+                .at(ast.span, "out of range")
+                .refuse(self.cx);
         }
         Some(Kind::Set { place, value })
     }
@@ -246,8 +242,7 @@ impl Checker<'_, '_> {
         let message = format!("`{}` cannot be set", path.to_dotted());
         let help =
             "settable: variables, `rank`, and the packet's `ecn`, `dscp`, `class`, `remaining` and `slack`";
-        self.report(code::WRITE_NOT_HERE, &message, path.span, why, help);
-        None
+        self.cx.refuse(code::WRITE_NOT_HERE, &message, path.span, why, help)
     }
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
@@ -293,8 +288,7 @@ impl Checker<'_, '_> {
         let words: Vec<&str> = moments.iter().map(|moment| moment_word(*moment)).collect();
         let message = format!("`{word}` is not a verdict of this handler");
         let help = format!("verdict of {}", words.join(" and "));
-        self.report(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help);
-        None
+        self.cx.refuse(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help)
     }
 }
 
@@ -324,9 +318,9 @@ fn ends(stmts: &[Stmt]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{EVERY_NS_MIN, TIMERS_MAX};
+    use crate::check::queue::link::CALLS_PER_SECOND;
     use crate::check::queue::{
-        BYTES_MAX, CALLS_PER_SECOND, COUNTED_MAX, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX,
-        RANK_BITS_MAX, VARS_MAX,
+        BYTES_MAX, COUNTED_MAX, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX, RANK_BITS_MAX, VARS_MAX,
     };
 
     /// `4,194,304`

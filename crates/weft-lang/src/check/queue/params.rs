@@ -152,27 +152,19 @@ pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i6
     let known = cx.type_expr(ast)?;
     let all = (i64::MIN, i64::MAX);
     let up = |bits: u32| (0, if bits >= 63 { i64::MAX } else { (1 << bits) - 1 });
-    Some(match known {
-        Type::Bool => (T::Bool, (0, 1), 1),
-        Type::Int(64) => (T::Number, all, 64),
-        Type::Int(bits) => {
-            let bits = u32::from(bits);
-            (T::Number, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1), bits as u8)
-        }
-        Type::Uint(bits) => (T::Number, up(u32::from(bits)), bits.min(63)),
-        Type::F64 => (T::Float, all, 64),
-        Type::Size => (T::Size, all, 64),
-        Type::Interval => (T::Interval, all, 64),
-        Type::Timestamp => (T::Timestamp, all, 64),
+    let (range, bits) = match known {
+        Type::Bool => ((0, 1), 1),
+        Type::Int(bits @ 0..64) => ((-(1 << (bits - 1)), (1 << (bits - 1)) - 1), bits),
+        Type::Uint(bits) => (up(u32::from(bits)), bits.min(63)),
+        Type::Int(_) | Type::F64 | Type::Size | Type::Interval | Type::Timestamp => (all, 64),
         other => {
-            let diagnostic =
-                Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue variable cannot hold {other}"))
-                    .at(ast.span, "not a number")
-                    .with_note("allowed are BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
-            cx.report(diagnostic);
-            return None;
+            return Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue variable cannot hold {other}"))
+                .at(ast.span, "not a number")
+                .with_note("allowed are BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP")
+                .refuse(cx);
         }
-    })
+    };
+    Some((known.into(), range, bits))
 }
 
 /// A syntax tree that evaluates to this value.

@@ -2,11 +2,12 @@
 
 use weft_core::Type;
 
-use super::{column_of, evaluates, outputs};
+use super::{evaluates, outputs};
 use crate::ast::{self, SelectItem};
 use crate::check::Cx;
-use crate::check::query::is_aggregate;
+use crate::check::query::{self, is_aggregate};
 use crate::check::scope::{Scope, View, with_nearest};
+use crate::check::table::column_of;
 use crate::check::walk::each_expr;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Aggregate, Element, Expr, ExprKind, Table};
@@ -96,7 +97,7 @@ impl QueriedTable<'_, '_> {
     /// Checks one aggregate. Sums have 64 bits.
     fn aggregate(&mut self, value: &ast::Expr) -> Option<Measure> {
         let mut scope = Scope::new(self.cx, self.row, &[], View::Row, self.n_rand);
-        let (aggregate, ty, _) = scope.aggregate_call(value)?;
+        let (aggregate, ty, _) = query::aggregate_call(&mut scope, value)?;
         let ty = match (&aggregate, ty) {
             // Many small numbers can add up to a large one.
             (Aggregate::Sum(_), Type::Uint(_)) => Type::Uint(64),

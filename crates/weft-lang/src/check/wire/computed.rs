@@ -48,11 +48,9 @@ fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool 
             [] => String::new(),
             others => format!(" by {}", others.iter().map(name).collect::<Vec<_>>().join(" and ")),
         };
-        let diagnostic =
-            Diagnostic::error(code::WIRE_RULE, format!("{} is computed from itself{by}", name(id)))
-                .at(*span, "leads back to it")
-                .with_help("compute it from fields that programs set, or from the header's length");
-        cx.report(diagnostic);
+        let message = format!("{} is computed from itself{by}", name(id));
+        let help = "compute it from fields that programs set, or from the header's length";
+        cx.fault(code::WIRE_RULE, message, *span, "leads back to it", help);
         known.extend(cycle);
     }
     known.is_empty()

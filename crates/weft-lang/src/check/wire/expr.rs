@@ -1,16 +1,22 @@
 //! Checks expressions over a header: the names available in each clause, and the ranges of values.
 
+use weft_core::Type;
 use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_max};
 
 use super::header::Header;
-use crate::ast::{self, ExprKind as Ast, Ident, UnaryOp};
+use crate::ast::{self, ExprKind as Ast, Ident, Path};
+use crate::check::expr::{Call, Environment, Node, Side, bad_arguments, can_compare, mirrored};
+use crate::check::functions::{Class, Signature};
 use crate::check::scope::with_nearest;
 use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{ArithOp, CompareOp};
 use crate::source::Span;
 
 /// The maximum size of an expression; it is copied for each arm of a SWITCH.
 const PARTS_MAX: usize = 256;
+/// The type of all values. A truth is a number, too.
+const NUMBER: Type = Type::Uint(64);
 /// No layer is longer.
 const LAYER_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -54,12 +60,14 @@ impl ExprContext {
 
 /// An expression with its properties.
 #[derive(Clone, Debug)]
-pub(super) struct Typed {
+pub(in crate::check) struct Typed {
     pub(super) expr: Expr,
     /// It is a truth, 0 or 1.
     pub(super) is_truth: bool,
     /// The minimum and the maximum of its value.
     pub(super) range: (u64, u64),
+    /// The source.
+    span: Span,
 }
 
 /// Checks a number: an expression that is not BOOL, or a BOOL used as 0 or 1.
@@ -71,13 +79,10 @@ pub(super) fn number(
 ) -> Option<Typed> {
     if n_parts(ast) > PARTS_MAX {
         let message = format!("an expression of more than {PARTS_MAX} parts");
-        let diagnostic = Diagnostic::error(code::EXPR_TOO_LARGE, message)
-            .at(ast.span, "too long")
-            .with_help("split it over several fields, or bind several protocols");
-        cx.report(diagnostic);
-        return None;
+        let help = "split it over several fields, or bind several protocols";
+        return cx.refuse(code::EXPR_TOO_LARGE, message, ast.span, "too long", help);
     }
-    ExprReader { cx, header, at }.expr(ast)
+    ExprReader { cx, header, at }.expr(ast, None)
 }
 
 /// Checks a condition over a header.
@@ -88,22 +93,7 @@ pub(super) fn condition(
     ast: &ast::Expr,
 ) -> Option<Expr> {
     let typed = number(cx, header, at, ast)?;
-    if typed.is_truth {
-        return Some(typed.expr);
-    }
-    not_a_truth(cx, ast);
-    None
-}
-
-/// Reports a number where a condition is expected.
-fn not_a_truth(cx: &mut Cx<'_>, ast: &ast::Expr) {
-    let text = cx.sources.slice(ast.span).to_owned();
-    let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "expected a condition, found a number")
-        .at(ast.span, "true or false?");
-    cx.report(match text.len() {
-        0..=60 => diagnostic.with_help(format!("write `{text} <> 0`")),
-        _ => diagnostic.with_help("compare it: `... <> 0`"),
-    });
+    Some(ExprReader { cx, header, at }.coerce(typed, Type::Bool)?.expr)
 }
 
 /// Parts of an expression.
@@ -123,49 +113,22 @@ fn n_parts(ast: &ast::Expr) -> usize {
     }
 }
 
-struct ExprReader<'r, 'c, 'a> {
+pub(in crate::check) struct ExprReader<'r, 'c, 'a> {
     cx: &'r mut Cx<'c>,
     header: &'r Header<'a>,
     at: ExprContext,
 }
 
-impl ExprReader<'_, '_, '_> {
-    /// Checks an expression. Returns it with its range.
-    fn expr(&mut self, ast: &ast::Expr) -> Option<Typed> {
-        let span = ast.span;
-        match &ast.kind {
-            Ast::Int(n) => Some(Typed { expr: Expr::Int(*n), is_truth: *n <= 1, range: (*n, *n) }),
-            Ast::Bool(value) => Some(truth(Expr::Int(u64::from(*value)))),
-            Ast::Path(path) => match path.as_ident() {
-                Some(name) => self.name(name),
-                None => self.not_here(&path.to_dotted(), span, "an expression can only read its own header"),
-            },
-            Ast::Call { function, args, star: None } => self.call(function, args, span),
-            Ast::Unary { op: UnaryOp::Not, operand } => {
-                let operand = self.truth(operand)?;
-                Some(truth(Expr::Not(Box::new(operand))))
-            }
-            Ast::Binary { op, left, right, .. } => self.binary(*op, left, right, span),
-            Ast::InList { operand, list, negated } => self.in_list(operand, list, *negated),
-            Ast::Between { operand, low, high, negated } => self.between(operand, low, high, *negated),
-            Ast::Case { operand: None, arms, otherwise } => self.case(arms, otherwise.as_deref(), span),
-            _ => self.unfit(span),
-        }
+impl Environment for ExprReader<'_, '_, '_> {
+    type Ty = Type;
+    type Value = Typed;
+
+    fn report(&mut self, diagnostic: Diagnostic) {
+        self.cx.report(diagnostic);
     }
 
-    /// Checks a condition. Reports a number.
-    fn truth(&mut self, ast: &ast::Expr) -> Option<Expr> {
-        let typed = self.expr(ast)?;
-        if typed.is_truth {
-            return Some(typed.expr);
-        }
-        not_a_truth(self.cx, ast);
-        None
-    }
-
-    /// Reports an expression that wire formats do not have.
-    fn unfit<T>(&mut self, span: Span) -> Option<T> {
-        let diagnostic = Diagnostic::error(
+    fn unfit(&mut self, span: Span) -> Option<Typed> {
+        Diagnostic::error(
             code::WIRE_NOT_SEEN,
             "this expression is not allowed in a wire format",
         )
@@ -173,28 +136,149 @@ impl ExprReader<'_, '_, '_> {
         .with_note(
             "allowed are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
         )
-        .with_help("compute with the fields of this header");
-        self.cx.report(diagnostic);
+        .with_help("compute with the fields of this header").refuse(self.cx)
+    }
+
+    fn integer(&mut self, n: i128, _want: Option<Type>, span: Span) -> Option<Typed> {
+        let Ok(n) = u64::try_from(n) else { return self.unfit(span) };
+        Some(number_of(Expr::Int(n), (n, n), span))
+    }
+
+    fn path(&mut self, path: &Path, span: Span) -> Option<Typed> {
+        match path.as_ident() {
+            Some(name) => self.name(name, span),
+            None => self.not_here(&path.to_dotted(), span, "an expression can only read its own header"),
+        }
+    }
+
+    fn other(&mut self, ast: &ast::Expr, _want: Option<Type>) -> Option<Typed> {
+        match ast.kind {
+            Ast::Bool(value) => self.integer(value.into(), None, ast.span),
+            _ => self.unfit(ast.span),
+        }
+    }
+
+    fn build(&mut self, node: Node<Typed>, span: Span) -> Option<Typed> {
+        let expr = match node {
+            Node::Not(operand) => Expr::Not(Box::new(operand.expr)),
+            Node::And(left, right) => binary(BinaryOp::And, left.expr, right.expr),
+            Node::Or(left, right) => binary(BinaryOp::Or, left.expr, right.expr),
+            Node::Compare(op, left, right) => {
+                let op = match op {
+                    CompareOp::Eq => BinaryOp::Eq,
+                    CompareOp::Ne => BinaryOp::Ne,
+                    CompareOp::Lt => BinaryOp::Lt,
+                    CompareOp::Le => BinaryOp::Le,
+                    CompareOp::Gt => BinaryOp::Gt,
+                    CompareOp::Ge => BinaryOp::Ge,
+                };
+                binary(op, left.expr, right.expr)
+            }
+            Node::Between(operand, low, high) => {
+                let above = binary(BinaryOp::Ge, operand.expr.clone(), low.expr);
+                binary(BinaryOp::And, above, binary(BinaryOp::Le, operand.expr, high.expr))
+            }
+            Node::In(operand, list) => Expr::In(Box::new(operand.expr), self.numbers(&list)?),
+            Node::Negative(_) | Node::Case { operand: Some(_), .. } => return self.unfit(span),
+            Node::Case { operand: None, arms, otherwise } => return self.choice(arms, otherwise, span),
+            Node::Arith(op, _, left, right) => {
+                let [left, right] = [left, right].map(|side| self.coerce(side, NUMBER));
+                return Some(arith(op, left?, right?, span));
+            }
+        };
+        Some(truth(expr, span))
+    }
+
+    fn ty(_value: &Typed) -> Type {
+        NUMBER
+    }
+
+    fn span(value: &Typed) -> Span {
+        value.span
+    }
+
+    fn common(a: Type, _b: Type) -> Option<Type> {
+        Some(a)
+    }
+
+    /// Reports a number as a condition, and a checksum as an operand.
+    fn coerce(&mut self, value: Typed, ty: Type) -> Option<Typed> {
+        match ty {
+            Type::Bool if value.is_truth => Some(value),
+            Type::Bool => {
+                let text = self.cx.sources.slice(value.span).to_owned();
+                let message = "expected a condition, found a number";
+                let diagnostic =
+                    Diagnostic::error(code::TYPE_MISMATCH, message).at(value.span, "true or false?");
+                self.cx.report(match text.len() {
+                    0..=60 => diagnostic.with_help(format!("write `{text} <> 0`")),
+                    _ => diagnostic.with_help("compare it: `... <> 0`"),
+                });
+                None
+            }
+            _ if matches!(value.expr, Expr::Checksum(_)) => {
+                let help = "a checksum must be the whole expression: `COMPUTED (checksum(header))`";
+                self.not_here("checksum", value.span, help)
+            }
+            _ => Some(value),
+        }
+    }
+
+    fn no_common(&mut self, _first: &Typed, _second: &Typed) {
+        unreachable!("all values are numbers");
+    }
+
+    fn literal_type(_op: ArithOp, _known: Type, _literal: &ast::Expr) -> Option<Type> {
         None
     }
 
+    fn is(_ty: Type, class: Class) -> bool {
+        class != Class::Text
+    }
+
+    fn has(signature: &Signature) -> bool {
+        signature.wire.is_some()
+    }
+
+    fn function(
+        &mut self,
+        signature: &Signature,
+        call: Call<'_>,
+        _args: Vec<Typed>,
+        _ty: Type,
+    ) -> Option<Typed> {
+        signature.wire.and_then(|function| function(self, call, signature))
+    }
+
+    fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, Typed>; 2]) {
+        for (op, typed, number) in [(op, left.1, right.1), (mirrored(op), right.1, left.1)] {
+            let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { continue };
+            if matches!(typed.expr, Expr::Int(_)) || can_compare(op, i128::from(*n), (low, high)) {
+                continue;
+            }
+            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true")
+                .at(number.span, format!("the other side is {low} to {high}"))
+                .with_help("compare it with a value in that range");
+            self.cx.report(diagnostic);
+        }
+    }
+}
+
+impl ExprReader<'_, '_, '_> {
     /// Reports a name that this clause cannot use.
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
-            .at(span, "not available")
-            .with_help(help);
-        self.cx.report(diagnostic);
-        None
+        let message = format!("`{what}` is not available here");
+        self.cx.refuse(code::WIRE_NOT_SEEN, message, span, "not available", help)
     }
 
     // ---- names -------------------------------------------------------------------------------------------------
 
     /// Resolves a name: a field, or a predefined word that is known in this clause.
-    fn name(&mut self, name: &Ident) -> Option<Typed> {
+    fn name(&mut self, name: &Ident, span: Span) -> Option<Typed> {
         use Purpose as P;
         let purpose = self.at.purpose;
         if let Some(id) = self.header.protocol.field(&name.name) {
-            return self.field(id, name.span);
+            return self.field(id, span);
         }
         let in_repeat = self.at.repeat.is_some();
         let (expr, is_known, most, help) = match name.name.as_str() {
@@ -229,7 +313,7 @@ impl ExprReader<'_, '_, '_> {
         if !is_known {
             return self.not_here(&name.name, name.span, help);
         }
-        Some(Typed { is_truth: matches!(expr, Expr::Last), expr, range: (0, most) })
+        Some(number_of(expr, (0, most), span))
     }
 
     /// Reports an unknown field.
@@ -257,15 +341,14 @@ impl ExprReader<'_, '_, '_> {
         if info.is_bytes {
             let name = &self.header.protocol.fields[usize::from(id.0)].name;
             let message = format!("`{name}` is bytes, not a number");
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            return Diagnostic::error(code::TYPE_MISMATCH, message)
                 .at(span, "bytes")
                 .with_label(info.span, "declared here")
-                .with_help("an expression reads `bit(n)` fields; for bytes, only `present(f)` is allowed");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("an expression reads `bit(n)` fields; for bytes, only `present(f)` is allowed")
+                .refuse(self.cx);
         }
         let range = info.range;
-        (!info.is_broken).then_some(Typed { expr: Expr::Field(id), is_truth: range.1 <= 1, range })
+        (!info.is_broken).then(|| number_of(Expr::Field(id), range, span))
     }
 
     /// Rejects a field after the expression, and a field of a round from outside.
@@ -279,61 +362,44 @@ impl ExprReader<'_, '_, '_> {
             return Some(());
         }
         let repeat = info.repeat.map_or("", |at| &self.header.repeats[at].name);
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
+        Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "of which round?")
             .with_label(info.span, "declared here")
-            .with_help(format!("outside of `{repeat}` only `count({repeat})` is available"));
-        self.cx.report(diagnostic);
-        None
+            .with_help(format!("outside of `{repeat}` only `count({repeat})` is available"))
+            .refuse(self.cx)
     }
 
     /// Reports a field that is declared later.
     fn too_early<T>(&mut self, name: &str, (span, declared): (Span, Span)) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
+        Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "read before it is parsed")
             .with_label(declared, "declared here")
-            .with_help("use fields that are declared before this one");
-        self.cx.report(diagnostic);
-        None
+            .with_help("use fields that are declared before this one")
+            .refuse(self.cx)
     }
 
     // ---- functions ---------------------------------------------------------------------------------------------
 
-    /// Checks a function call.
-    fn call(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<Typed> {
-        match function.name.to_ascii_lowercase().as_str() {
-            "peek" => self.peek(args, span),
-            "count" => self.count(args, span),
-            "present" => {
-                let id = self.field_name(function, args, span)?;
-                self.check_in_scope(id, span)?;
-                Some(truth(Expr::Present(id)))
-            }
-            "bytes_after" => {
-                let id = self.field_name(function, args, span)?;
-                if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
-                    return self.not_here("bytes_after", span, "it is available in CHECK and COMPUTED");
-                }
-                self.check_in_scope(id, span)?;
-                Some(Typed { expr: Expr::BytesAfter(id), is_truth: false, range: (0, LAYER_BYTES_MAX) })
-            }
-            "checksum" | "checksum_or_zero" | "crc32c" => self.checksum(function, span),
-            "hash" => self.flow(args, span),
-            _ => {
-                const FUNCTIONS: [&str; 7] =
-                    ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "hash", "present"];
-                let message = format!("unknown wire format function `{}`", function.name);
-                let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message)
-                    .at(function.span, "unknown")
-                    .with_note(format!("there are: {}, peek", FUNCTIONS.join(", ")));
-                self.cx.report(with_nearest(diagnostic, function, FUNCTIONS));
-                None
-            }
+    /// Checks `present(field)`.
+    pub(in crate::check) fn present(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let id = self.field_name(call, signature)?;
+        self.check_in_scope(id, call.span)?;
+        Some(truth(Expr::Present(id), call.span))
+    }
+
+    /// Checks `bytes_after(field)`: the bytes from the end of a field to the end of the layer.
+    pub(in crate::check) fn bytes_after(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let id = self.field_name(call, signature)?;
+        if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
+            return self.not_here("bytes_after", call.span, "it is available in CHECK and COMPUTED");
         }
+        self.check_in_scope(id, call.span)?;
+        Some(number_of(Expr::BytesAfter(id), (0, LAYER_BYTES_MAX), call.span))
     }
 
     /// Checks `peek bit(n)`: the first bits after the header.
-    fn peek(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+    pub(in crate::check) fn peek(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let Call { args, span, .. } = call;
         if self.at.purpose != Purpose::Next {
             return self.not_here(
                 "peek",
@@ -342,17 +408,18 @@ impl ExprReader<'_, '_, '_> {
             );
         }
         let [ast::Expr { kind: Ast::Int(n @ 1..=64), .. }] = args else {
-            return self.bad_arguments(span, "peek bit(4)");
+            return bad_arguments(self, signature, call, "not valid");
         };
-        Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
+        Some(number_of(Expr::Peek(*n as u8), (0, bits_max(*n as u8)), span))
     }
 
     /// Checks `hash(inner.flow)`: available when the header is pushed onto a packet.
-    fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
-        let is_flow = |path: &ast::Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
+    pub(in crate::check) fn flow(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let Call { args, span, .. } = call;
+        let is_flow = |path: &Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
         match args {
             [ast::Expr { kind: Ast::Path(path), .. }] if is_flow(path) => {}
-            _ => return self.bad_arguments(span, "hash(inner.flow)"),
+            _ => return bad_arguments(self, signature, call, "not valid"),
         }
         if self.at.purpose != Purpose::Encap {
             return self.not_here(
@@ -361,16 +428,17 @@ impl ExprReader<'_, '_, '_> {
                 "the flow of a tunnel's payload is available in ON ENCAP only",
             );
         }
-        Some(Typed { expr: Expr::Flow, is_truth: false, range: (0, u64::from(u32::MAX)) })
+        Some(number_of(Expr::Flow, (0, u64::from(u32::MAX)), span))
     }
 
     /// Checks `count(repeat)`: the number of iterations.
-    fn count(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+    pub(in crate::check) fn count(&mut self, call: Call<'_>, signature: &Signature) -> Option<Typed> {
+        let Call { args, span, .. } = call;
         let name = match args {
             [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
             _ => None,
         };
-        let Some(name) = name else { return self.bad_arguments(span, "count(options)") };
+        let Some(name) = name else { return bad_arguments(self, signature, call, "not valid") };
         let Some(repeat) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) else {
             let names = self.header.repeats.iter().map(|repeat| repeat.name.as_str());
             let message = format!("unknown REPEAT `{}`", name.name);
@@ -384,21 +452,17 @@ impl ExprReader<'_, '_, '_> {
         if repeat.n_before > self.at.n_before || self.at.repeat.is_some() {
             return self.not_here(&name.name, span, "the count is available after the REPEAT");
         }
-        Some(Typed {
-            expr: Expr::Count(name.name.clone()),
-            is_truth: false,
-            range: (0, u64::from(repeat.max)),
-        })
+        Some(number_of(Expr::Count(name.name.clone()), (0, u64::from(repeat.max)), span))
     }
 
     /// Returns the field that is the only argument of a function.
-    fn field_name(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<FieldId> {
-        let name = match args {
+    fn field_name(&mut self, call: Call<'_>, signature: &Signature) -> Option<FieldId> {
+        let name = match call.args {
             [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
             _ => None,
         };
         let Some(name) = name else {
-            return self.bad_arguments(span, &format!("{}(field)", function.name));
+            return bad_arguments(self, signature, call, "not valid");
         };
         match self.header.protocol.field(&name.name) {
             Some(id) => Some(id),
@@ -406,17 +470,9 @@ impl ExprReader<'_, '_, '_> {
         }
     }
 
-    /// Reports wrong arguments, and shows the syntax.
-    fn bad_arguments<T>(&mut self, span: Span, form: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "wrong arguments")
-            .at(span, "not valid")
-            .with_help(format!("syntax: `{form}`"));
-        self.cx.report(diagnostic);
-        None
-    }
-
     /// Uses only the text of the arguments: `checksum(pseudo, header, payload)`.
-    fn checksum(&mut self, function: &Ident, span: Span) -> Option<Typed> {
+    pub(in crate::check) fn checksum(&mut self, call: Call<'_>, _signature: &Signature) -> Option<Typed> {
+        let Call { function, span, .. } = call;
         const KNOWN: [(&str, Checksum); 5] = [
             ("checksum(header)", Checksum::Header),
             ("checksum(header,payload)", Checksum::Layer),
@@ -434,182 +490,72 @@ impl ExprReader<'_, '_, '_> {
         let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
         let Some((_, checksum)) = KNOWN.iter().find(|(known, _)| *known == text) else {
             let forms = KNOWN.map(|(form, _)| form.replace(',', ", "));
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
+            return Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
                 .at(span, "argument missing")
                 .with_note(format!("there are: {}", forms.join("; ")))
-                .with_help("write what it covers: `checksum(header)`");
-            self.cx.report(diagnostic);
-            return None;
+                .with_help("write what it covers: `checksum(header)`")
+                .refuse(self.cx);
         };
         let most = if *checksum == Checksum::Crc32c { u64::from(u32::MAX) } else { u64::from(u16::MAX) };
-        Some(Typed { expr: Expr::Checksum(*checksum), is_truth: false, range: (0, most) })
+        Some(number_of(Expr::Checksum(*checksum), (0, most), span))
     }
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
-    /// Checks a binary operation.
-    fn binary(
-        &mut self,
-        op: ast::BinaryOp,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        span: Span,
-    ) -> Option<Typed> {
-        use ast::BinaryOp as A;
-        let op = match op {
-            A::And => BinaryOp::And,
-            A::Or => BinaryOp::Or,
-            A::Eq => BinaryOp::Eq,
-            A::Ne => BinaryOp::Ne,
-            A::Lt => BinaryOp::Lt,
-            A::Le => BinaryOp::Le,
-            A::Gt => BinaryOp::Gt,
-            A::Ge => BinaryOp::Ge,
-            A::Add => BinaryOp::Add,
-            A::Sub => BinaryOp::Sub,
-            A::Mul => BinaryOp::Mul,
-            A::Div => BinaryOp::Div,
-            A::Rem => BinaryOp::Rem,
-            A::Concat | A::BitAnd => return self.unfit(span),
-        };
-        if matches!(op, BinaryOp::And | BinaryOp::Or) {
-            let (left, right) = (self.truth(left), self.truth(right));
-            return Some(truth(binary(op, left?, right?)));
-        }
-        let (first, second) = (self.part(left), self.part(right));
-        let (first, second) = (first?, second?);
-        self.warn_of_number(op, &first, (&second, right.span));
-        self.warn_of_number(mirrored(op), &second, (&first, left.span));
-        let (left, right) = (first, second);
-        let is_truth = !op.is_arithmetic();
-        let range = if is_truth { (0, 1) } else { range(op, left.range, right.range) };
-        Some(Typed { expr: binary(op, left.expr, right.expr), is_truth, range })
-    }
-
-    /// Warns of a comparison that is never true.
-    fn warn_of_number(&mut self, op: BinaryOp, typed: &Typed, (number, span): (&Typed, Span)) {
-        let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { return };
-        let n = *n;
-        let can_compare = match op {
-            BinaryOp::Eq => (low..=high).contains(&n),
-            BinaryOp::Lt => low < n,
-            BinaryOp::Le => low <= n,
-            BinaryOp::Gt => high > n,
-            BinaryOp::Ge => high >= n,
-            _ => true,
-        };
-        if can_compare || matches!(typed.expr, Expr::Int(_)) {
-            return;
-        }
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true")
-            .at(span, format!("the other side is {low} to {high}"))
-            .with_help("compare it with a value in that range");
-        self.cx.report(diagnostic);
-    }
-
-    /// Checks an operand. Reports a checksum, which must be a whole expression.
-    fn part(&mut self, ast: &ast::Expr) -> Option<Typed> {
-        let typed = self.expr(ast)?;
-        if matches!(typed.expr, Expr::Checksum(_)) {
-            let help = "a checksum must be the whole expression: `COMPUTED (checksum(header))`";
-            return self.not_here("checksum", ast.span, help);
-        }
-        Some(typed)
-    }
-
-    /// Checks `x IN (...)` with a list of numbers.
-    fn in_list(&mut self, operand: &ast::Expr, list: &[ast::Expr], negated: bool) -> Option<Typed> {
-        let operand = self.part(operand);
-        let mut values = Some(Vec::new());
-        for part in list {
-            if let (Some(operand), Ast::Int(n), false) = (&operand, &part.kind, negated) {
-                let number = Typed { expr: Expr::Int(*n), is_truth: false, range: (*n, *n) };
-                self.warn_of_number(BinaryOp::Eq, operand, (&number, part.span));
-            }
-            match (&part.kind, &mut values) {
-                (Ast::Int(n), Some(values)) => values.push(*n),
-                (Ast::Int(_), None) => {}
+    /// The values of IN, which must be numbers.
+    fn numbers(&mut self, list: &[Typed]) -> Option<Vec<u64>> {
+        let mut values = Vec::new();
+        for item in list {
+            match item.expr {
+                Expr::Int(n) => values.push(n),
                 _ => {
-                    let diagnostic =
-                        Diagnostic::error(code::NOT_CONSTANT, "the values of IN must be numbers")
-                            .at(part.span, "not a number")
-                            .with_help("compare with `=`, and join the conditions with OR");
-                    self.cx.report(diagnostic);
-                    values = None;
+                    let message = "the values of IN must be numbers";
+                    let help = "compare with `=`, and join the conditions with OR";
+                    self.cx.fault(code::NOT_CONSTANT, message, item.span, "not a number", help);
                 }
             }
         }
-        let expr = Expr::In(Box::new(operand?.expr), values?);
-        Some(truth(if negated { Expr::Not(Box::new(expr)) } else { expr }))
+        (values.len() == list.len()).then_some(values)
     }
 
-    /// Checks `x BETWEEN a AND b`.
-    fn between(
-        &mut self,
-        operand: &ast::Expr,
-        low: &ast::Expr,
-        high: &ast::Expr,
-        negated: bool,
-    ) -> Option<Typed> {
-        let (operand, low, high) = (self.part(operand), self.part(low), self.part(high));
-        let operand = operand?.expr;
-        let above = binary(BinaryOp::Ge, operand.clone(), low?.expr);
-        let below = binary(BinaryOp::Le, operand, high?.expr);
-        let expr = binary(BinaryOp::And, above, below);
-        Some(truth(if negated { Expr::Not(Box::new(expr)) } else { expr }))
-    }
-
-    /// Checks a CASE, which needs an ELSE.
-    fn case(&mut self, arms: &[ast::CaseArm], otherwise: Option<&ast::Expr>, span: Span) -> Option<Typed> {
+    /// Builds a CASE, which needs an ELSE.
+    fn choice(&mut self, arms: Vec<(Typed, Typed)>, otherwise: Option<Typed>, span: Span) -> Option<Typed> {
         let Some(otherwise) = otherwise else {
-            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
-                .at(span, "ELSE missing")
-                .with_help("a field always has a value: add `ELSE 0`");
-            self.cx.report(diagnostic);
-            return None;
+            let message = "a CASE in a wire format needs an ELSE";
+            let help = "a field always has a value: add `ELSE 0`";
+            return self.cx.refuse(code::MISSING_CLAUSE, message, span, "ELSE missing", help);
         };
-        let mut result = self.part(otherwise);
-        for arm in arms.iter().rev() {
-            let (condition, then) = (self.truth(&arm.when), self.part(&arm.then));
-            result = result.and_then(|other| {
-                let (condition, then) = (condition?, then?);
-                let range = (then.range.0.min(other.range.0), then.range.1.max(other.range.1));
-                let is_truth = then.is_truth && other.is_truth;
-                let (condition, then) = (Box::new(condition), Box::new(then.expr));
-                Some(Typed { expr: Expr::If(condition, then, Box::new(other.expr)), is_truth, range })
-            });
-        }
-        result
+        Some(arms.into_iter().rev().fold(otherwise, |other, (when, then)| Typed {
+            expr: Expr::If(Box::new(when.expr), Box::new(then.expr), Box::new(other.expr)),
+            is_truth: then.is_truth && other.is_truth,
+            range: (then.range.0.min(other.range.0), then.range.1.max(other.range.1)),
+            span,
+        }))
     }
 }
 
-fn truth(expr: Expr) -> Typed {
-    Typed { expr, is_truth: true, range: (0, 1) }
+fn truth(expr: Expr, span: Span) -> Typed {
+    number_of(expr, (0, 1), span)
+}
+
+/// A number in a range. From 0 to 1 it is a truth, too.
+fn number_of(expr: Expr, range: (u64, u64), span: Span) -> Typed {
+    Typed { expr, is_truth: range.1 <= 1, range, span }
 }
 
 pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Binary(op, Box::new(left), Box::new(right))
 }
 
-/// Returns the same comparison for swapped operands.
-fn mirrored(op: BinaryOp) -> BinaryOp {
-    match op {
-        BinaryOp::Lt => BinaryOp::Gt,
-        BinaryOp::Le => BinaryOp::Ge,
-        BinaryOp::Gt => BinaryOp::Lt,
-        BinaryOp::Ge => BinaryOp::Le,
-        op => op,
-    }
-}
-
-/// The range of a result; arithmetic saturates, and division by zero gives 0.
-fn range(op: BinaryOp, (a, b): (u64, u64), (c, d): (u64, u64)) -> (u64, u64) {
-    match op {
-        BinaryOp::Add => (a.saturating_add(c), b.saturating_add(d)),
-        BinaryOp::Sub => (a.saturating_sub(d), b.saturating_sub(c)),
-        BinaryOp::Mul => (a.saturating_mul(c), b.saturating_mul(d)),
-        BinaryOp::Div => (if c == 0 { 0 } else { a / d }, b / c.max(1)),
-        BinaryOp::Rem => (0, b.min(d.saturating_sub(1))),
-        _ => (0, 1),
-    }
+/// Builds an arithmetic operation. It saturates, and division by zero gives 0.
+fn arith(op: ArithOp, left: Typed, right: Typed, span: Span) -> Typed {
+    let ((a, b), (c, d)) = (left.range, right.range);
+    let (op, range) = match op {
+        ArithOp::Add => (BinaryOp::Add, (a.saturating_add(c), b.saturating_add(d))),
+        ArithOp::Sub => (BinaryOp::Sub, (a.saturating_sub(d), b.saturating_sub(c))),
+        ArithOp::Mul => (BinaryOp::Mul, (a.saturating_mul(c), b.saturating_mul(d))),
+        ArithOp::Div => (BinaryOp::Div, (if c == 0 { 0 } else { a / d }, b / c.max(1))),
+        ArithOp::Rem => (BinaryOp::Rem, (0, b.min(d.saturating_sub(1)))),
+    };
+    Typed { expr: binary(op, left.expr, right.expr), is_truth: false, range, span }
 }

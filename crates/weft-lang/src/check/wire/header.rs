@@ -203,10 +203,8 @@ impl<'a> Builder<'_, '_, 'a> {
     /// Reports more fields than the limit.
     fn too_many_fields(&mut self, span: Span) {
         let message = format!("a protocol has at most {FIELDS_MAX} fields");
-        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-            .at(span, "one too many")
-            .with_help("merge fields that are not read: `rest_of_it bytes(n)`");
-        self.cx.report(diagnostic);
+        let help = "merge fields that are not read: `rest_of_it bytes(n)`";
+        self.cx.fault(code::OVER_LIMIT, message, span, "one too many", help);
         self.header.is_gappy = true;
     }
 
@@ -221,13 +219,14 @@ impl<'a> Builder<'_, '_, 'a> {
         place: ItemContext,
     ) -> Option<(Item, ByteRange)> {
         if let Some(outer) = place.repeat {
-            let diagnostic =
-                Diagnostic::error(code::NOT_IN_VERSION, "a nested REPEAT is not supported in this version")
-                    .at(name.span, "the inner one")
-                    .with_label(self.header.repeats[outer].span, "the outer one")
-                    .with_help("declare the inner part as bytes: `options bytes(len)`");
-            self.cx.report(diagnostic);
-            return None;
+            return Diagnostic::error(
+                code::NOT_IN_VERSION,
+                "a nested REPEAT is not supported in this version",
+            )
+            .at(name.span, "the inner one")
+            .with_label(self.header.repeats[outer].span, "the outer one")
+            .with_help("declare the inner part as bytes: `options bytes(len)`")
+            .refuse(self.cx);
         }
         // The COUNT is read before the first round.
         let early = match until {
@@ -319,22 +318,18 @@ impl<'a> Builder<'_, '_, 'a> {
                 return Some(rounds as u32);
             }
             let message = format!("`{}` may repeat more than {REPEATS_MAX} times", name.name);
-            let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
+            return Diagnostic::error(code::WIRE_UNBOUNDED, message)
                 .at(name.span, "maximum missing")
                 .with_help(format!(
                     "add `MAX 16`, or another number up to {REPEATS_MAX}: a header with more is malformed"
-                ));
-            self.cx.report(diagnostic);
-            return None;
+                ))
+                .refuse(self.cx);
         };
         let n = self.int(max, "the MAX of a REPEAT")?;
         if !(1..=limit).contains(&n) {
             let message = format!("a REPEAT must have a MAX of 1 to {REPEATS_MAX}");
-            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(max.span, "outside the limits")
-                .with_help("declare longer parts as bytes: `options bytes(len)`");
-            self.cx.report(diagnostic);
-            return None;
+            let help = "declare longer parts as bytes: `options bytes(len)`";
+            return self.cx.refuse(code::OVER_LIMIT, message, max.span, "outside the limits", help);
         }
         Some(n.min(rounds.max(1)) as u32)
     }
@@ -344,11 +339,8 @@ impl<'a> Builder<'_, '_, 'a> {
         if let Ast::Int(n) = ast.kind {
             return Some(n);
         }
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} must be a number"))
-            .at(ast.span, "not a number")
-            .with_help("write a literal: a definition is the same for all frames");
-        self.cx.report(diagnostic);
-        None
+        let help = "write a literal: a definition is the same for all frames";
+        self.cx.refuse(code::NOT_CONSTANT, format!("{what} must be a number"), ast.span, "not a number", help)
     }
 
     // ---- fields ------------------------------------------------------------------------------------------------
@@ -365,10 +357,8 @@ impl<'a> Builder<'_, '_, 'a> {
         self.report_duplicate_name(name);
         if WORDS.contains(&name.name.as_str()) {
             let message = format!("`{}` is reserved in a wire format and cannot name a field", name.name);
-            let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
-                .at(name.span, "taken")
-                .with_help(format!("name it `{}_`", name.name));
-            self.cx.report(diagnostic);
+            let help = format!("name it `{}_`", name.name);
+            self.cx.fault(code::RESERVED_WORD, message, name.span, "taken", help);
         }
         let (width, size) = match &field.width {
             WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), ByteRange::default()),
@@ -441,9 +431,7 @@ impl<'a> Builder<'_, '_, 'a> {
             None
         };
         if let Some((message, help)) = fault {
-            let diagnostic =
-                Diagnostic::error(code::WIRE_WIDTH, message).at(field.span, "cannot be").with_help(help);
-            self.cx.report(diagnostic);
+            self.cx.fault(code::WIRE_WIDTH, message, field.span, "cannot be", help);
             open.is_broken = true;
             return None;
         }
@@ -480,8 +468,7 @@ impl<'a> Builder<'_, '_, 'a> {
             None
         };
         if let Some((code, message, span, label, help)) = fault {
-            self.cx.report(Diagnostic::error(code, message).at(span, label).with_help(help));
-            return None;
+            return Diagnostic::error(code, message).at(span, label).with_help(help).refuse(self.cx);
         }
         let max = max.min(count.range.1).max(1);
         let size = ByteRange { min: count.range.0.min(max), max };
@@ -565,11 +552,8 @@ impl<'a> Builder<'_, '_, 'a> {
         let (is_bytes, is_broken) = (info.is_bytes, info.is_broken);
         if is_bytes && !matches!(rule.kind, WireRuleKind::Reserved) {
             let message = format!("`{}` is bytes, but a rule needs a number", field.name.name);
-            let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
-                .at(rule.span, "not for bytes")
-                .with_help("bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED");
-            self.cx.report(diagnostic);
-            return None;
+            let help = "bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED";
+            return self.cx.refuse(code::WIRE_RULE, message, rule.span, "not for bytes", help);
         }
         let most = match self.header.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
@@ -669,10 +653,8 @@ impl<'a> Builder<'_, '_, 'a> {
     /// Reports a number that does not fit its field.
     fn too_large(&mut self, field: &WireField, n: u64, span: Span) {
         let message = format!("{n} does not fit `{}`", field.name.name);
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(span, "too large")
-            .with_help("give the field more bits, or a smaller value");
-        self.cx.report(diagnostic);
+        let help = "give the field more bits, or a smaller value";
+        self.cx.fault(code::BAD_LITERAL, message, span, "too large", help);
     }
 
     /// Checks `LENGTH` and `WHEN` of the PAYLOAD.

@@ -4,9 +4,9 @@ use super::namespaces::{EndAddresses, Namespaces};
 use super::report::{FarEnd, Report};
 use super::spec::{self, DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
 use crate::cli::{BackendName, EmulateArgs};
-use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
-use crate::recording_file::{self, LinkSetup};
+use crate::machine::Machine;
+use crate::recording_file;
 use crate::running::{backend, node_fault};
 use crate::signals::{self, forward, forward_to_group};
 use crate::stderr;
@@ -18,6 +18,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+use weft_control::check::Accepted;
+use weft_control::compile::Compiler;
+use weft_control::recording;
+use weft_control::recording::LinkSetup;
 use weft_core::Interval;
 use weft_core::hash::HashKey;
 use weft_engine::Config;
@@ -25,6 +29,7 @@ use weft_engine::packet::plan::PacketPlan;
 use weft_io::descriptors::Descriptors;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
+use weft_lang::source::SourceMap;
 
 /// Environment variables with the addresses of the world, for the command.
 const WORLD: &str = "WEFT_WORLD";
@@ -35,12 +40,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Runs `weft link emulate`: starts the command in its namespace, and ends with its exit status.
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (up, down) = LinkDirection::both(args)?;
-    let (checked, program) = spec::program(&up, &down)?;
+    let (accepted, sources, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
     let namespaces = Namespaces::make()?;
     let asked = signals::forwarded_signals()?;
     let (ports, ends) = namespaces.open([INSIDE, OUTSIDE])?;
-    let mut node = start(&checked, ports, &up, &down, args)?;
+    let mut node = start((accepted, &sources), ports, &up, &down, args)?;
     print_addresses(&namespaces, ends, &up, &down);
     let begun = Instant::now();
     let mut far = args.far.as_deref().map(FarProcess::start).transpose()?;
@@ -64,7 +69,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
                 program: &program,
                 queue: None,
             };
-            text.push_str(&recording_file::text(&ran, &recorder));
+            text.push_str(&recording::text(&ran, &recorder));
         }
         recording_file::write(file, &text)?;
     }
@@ -84,16 +89,16 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
 
 /// Starts to forward packets in both directions.
 fn start(
-    checked: &Checked,
+    (accepted, sources): (Accepted, &SourceMap),
     ports: [OpenPort; 2],
     up: &LinkDirection,
     down: &LinkDirection,
     args: &EmulateArgs,
 ) -> Result<Node, Fault> {
-    let network = checked.network.as_ref().expect("a program with errors was reported");
-    let compiler = Compiler::new(backend(BackendName::Jit)?, 1, HashKey::from_seed(args.seed));
-    let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
-        stderr::diagnostics(&diagnostics, &checked.sources);
+    let hash = HashKey::from_seed(args.seed);
+    let compiler = Compiler::new(backend(BackendName::Jit)?, Box::new(Machine), 1, hash);
+    let compiled = compiler.compile(&accepted.network, accepted.lowered, &[]).map_err(|diagnostics| {
+        stderr::diagnostics(&diagnostics, sources);
         Fault::Reported
     })?;
     let packets = compiled.packets.expect("the program has ports");

@@ -6,10 +6,11 @@
 use crate::fault::Fault;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fs;
+use weft_engine::packet::port::{DeviceSettings, Driver, PortConfig};
 use weft_io::packet::OpenError;
 use weft_io::packet::interface;
 use weft_io::packet::namespace::Namespace;
-use weft_io::packet::port::{self, DeviceSettings, Driver, OpenPort, PortConfig};
+use weft_io::packet::port::{self, OpenPort};
 
 /// The maximum number of emulated links at once in one namespace.
 const LINKS_MAX: u8 = 255;

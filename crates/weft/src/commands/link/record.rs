@@ -3,7 +3,6 @@
 use crate::cli::LinkRecordArgs;
 use crate::client::{Client, Outcome};
 use crate::commands::query::refuse;
-use crate::commands::{count, grouped};
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file;
@@ -14,6 +13,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_api::{EndRecordingRequest, RecordRequest, Recording};
+use weft_control::show::{count, grouped};
 
 /// The interval between requests for the node's progress.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
             break;
         }
     }
-    progress.iter().for_each(Progress::clear);
+    drop(progress);
     let Some(text) = client.take_recording(&EndRecordingRequest { link: link.clone() })? else {
         return Err(Fault::environment(format!("link `{link}` is gone, and its recording with it")));
     };

@@ -1,17 +1,18 @@
 //! The report of an emulated link's traffic.
 
-use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP, rate_text};
-use crate::commands::{count, grouped};
-use crate::running::link_drops;
-use crate::table::{Align, Table};
+use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
+use weft_control::status::link_drops;
+use weft_control::units::rate_text;
 use weft_engine::packet::impair::{Bursts, Loss};
 use weft_engine::queue::LineTotal;
-use weft_io::packet::{LinkReport, PacketNodeStats, PortReport};
+use weft_engine::report::{LinkReport, PacketNodeStats, PortReport};
 use weft_ir::queue::Verdict;
 
 /// The figures of one run.

@@ -4,10 +4,10 @@
 //! up-loss=2%`. Text after a `#` is a comment.
 
 use super::setting::{Setting, Side, of_schedule};
-use super::spec::since_begin;
 use crate::fault::Fault;
 use crate::source::unreadable;
 use std::path::Path;
+use weft_control::units::since_begin;
 use weft_io::file::read_regular;
 
 /// The largest schedule, in bytes.

@@ -1,8 +1,8 @@
 //! The settings of an emulated link: options for both directions or for one, and words of a schedule.
 
-use super::spec::{delay, rate, share};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::path::PathBuf;
+use weft_control::units::{delay, rate, share};
 use weft_engine::packet::impair::{Bursts, REORDER_DISTANCE_MAX};
 
 /// A setting of a direction.

@@ -3,18 +3,20 @@
 use super::schedule::{self, Step};
 use super::setting::{Setting, Side};
 use crate::cli::EmulateArgs;
-use crate::compile::{Checked, check_files};
 use crate::fault::Fault;
-use crate::library;
-use crate::missing_args;
-use crate::source::{Files, require};
+use crate::machine::check_files;
+use crate::source::{self, read_lossy, require};
 use crate::stderr;
-use crate::trace_file;
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_api::{Bundle, RECORD_SECONDS_MAX};
+use weft_api::Bundle;
+use weft_bench::networks::{TRACE_BYTES_MAX, parse_trace};
+use weft_control::check::Accepted;
+use weft_control::library;
+use weft_control::missing_args;
+use weft_control::units::{rate_text, rounded};
 use weft_engine::packet::impair::{Impairments, Loss};
 use weft_engine::packet::path::{Path, PathChange};
 use weft_lang::ast::Item;
@@ -22,14 +24,6 @@ use weft_lang::parser::parse;
 use weft_lang::source::SourceMap;
 use weft_sim::net::Trace;
 
-/// The fastest link.
-const RATE_MAX: f64 = 1e12;
-/// The longest delay: a round trip to the moon is shorter, and packets on the way take memory.
-const DELAY_S_MAX: f64 = 10.0;
-/// The longest simulated time of a run: the length of a generated trace.
-const SIMULATED_SECONDS_MAX: u64 = 3600;
-/// The latest change of a schedule.
-const DAY_SECONDS: u64 = 86_400;
 /// The default queue.
 const PLAIN: &str = "fifo";
 /// The library's folder of queues.
@@ -120,67 +114,6 @@ fn refuse_idle_settings<'s>(
     Ok(())
 }
 
-/// Parses `15mbit` to bits a second.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, f64); 4] = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
-    let lower = text.trim().to_ascii_lowercase();
-    let bits = number(lower.strip_suffix("/s").unwrap_or(&lower), &UNITS).map(f64::round);
-    let bits = bits.filter(|bits| (1.0..=RATE_MAX).contains(bits));
-    bits.map(|bits| bits as u64).ok_or_else(|| {
-        let most = RATE_MAX / 1e9;
-        format!("a rate is like 15mbit: bit, kbit, mbit or gbit, 1bit at least and {most}gbit at most")
-    })
-}
-
-/// Parses `30ms` to nanoseconds.
-pub(crate) fn delay(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, f64); 4] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let seconds = number(text.trim(), &UNITS).filter(|s| (0.0..=DELAY_S_MAX).contains(s));
-    seconds.map(|seconds| (seconds * 1e9).round() as u64).ok_or_else(|| {
-        format!("a delay is like 30ms: us, ms or s, not less than 0 and {DELAY_S_MAX} s at most")
-    })
-}
-
-/// Parses `10s`, `1.5s` or `0s` since the start of a link, to nanoseconds.
-pub(super) fn since_begin(text: &str) -> Result<u64, String> {
-    if number(text, &[("min", 60.0), ("ms", 1e-3), ("s", 1.0)]) == Some(0.0) {
-        return Ok(0);
-    }
-    span_up_to(DAY_SECONDS, text)
-}
-
-/// Parses `10s` or `2min` to nanoseconds, up to the longest recording.
-pub(crate) fn span(text: &str) -> Result<u64, String> {
-    span_up_to(RECORD_SECONDS_MAX, text)
-}
-
-/// Parses `60s` or `10min` to nanoseconds, up to the longest simulation.
-pub(crate) fn simulated_span(text: &str) -> Result<u64, String> {
-    span_up_to(SIMULATED_SECONDS_MAX, text)
-}
-
-/// Parses a positive time with a unit, at most `seconds_max`. Returns nanoseconds.
-fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, f64); 3] = [("min", 60.0), ("ms", 1e-3), ("s", 1.0)];
-    let seconds = number(text.trim(), &UNITS).filter(|s| *s > 0.0 && *s <= seconds_max as f64);
-    seconds.map(|seconds| (seconds * 1e9).round() as u64).ok_or_else(|| {
-        format!("a time is like 10s: ms, s or min, more than none and {seconds_max} s at most")
-    })
-}
-
-/// Parses `1%` or `0.01` to a fraction of one.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let (digits, of) = text.trim().strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
-    let share = digits.trim().parse::<f64>().ok().map(|n| n / of).filter(|n| (0.0..=1.0).contains(n));
-    share.ok_or_else(|| "a share is like 1% or 0.01, not less than 0 and 100% at most".to_owned())
-}
-
-fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    let (digits, unit) =
-        units.iter().find_map(|(unit, of)| text.strip_suffix(unit).map(|digits| (digits.trim(), *of)))?;
-    digits.parse::<f64>().ok().map(|n| n * unit)
-}
-
 impl LinkDirection {
     /// Both directions, up and down.
     ///
@@ -222,7 +155,7 @@ impl LinkDirection {
             }
         }
         let (queue, import, texts) = queue_of(queue.as_deref().unwrap_or(PLAIN))?;
-        let of_trace = trace.as_deref().map(trace_file::read).transpose()?;
+        let of_trace = trace.as_deref().map(read_trace).transpose()?;
         let path = Path { impair, trace: of_trace, changes: changes.into() };
         Ok(Self { rate, path, trace, queue, import, texts })
     }
@@ -281,25 +214,14 @@ impl LinkDirection {
     }
 }
 
-/// Formats a rate: `15 Mbit/s`.
-pub(crate) fn rate_text(bits_per_s: u64) -> String {
-    match bits_per_s {
-        0..1_000 => format!("{bits_per_s} bit/s"),
-        1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} Mbit/s", rounded(bits_per_s as f64 / 1e6)),
-        _ => format!("{} Gbit/s", rounded(bits_per_s as f64 / 1e9)),
-    }
-}
-
-fn rounded(n: f64) -> f64 {
-    (n * 100.0).round() / 100.0
-}
-
 /// The checked program that joins both ends by these directions.
 ///
 /// # Errors
 /// The program is wrong: a queue does not exist, or does not accept its arguments. The errors are already printed.
-pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Checked, Bundle), Fault> {
+pub(super) fn program(
+    up: &LinkDirection,
+    down: &LinkDirection,
+) -> Result<(Accepted, SourceMap, Bundle), Fault> {
     let mut text = String::new();
     for import in BTreeSet::from([&up.import, &down.import]) {
         let _ = writeln!(text, "IMPORT '{}';", import.replace('\'', "''"));
@@ -315,12 +237,12 @@ pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Check
     }
     let texts = [up, down].into_iter().flat_map(|direction| direction.texts.clone());
     let open: Arc<BTreeMap<_, _>> = Arc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
-    let mut files = Files::with_open(&open);
+    let mut files = source::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    match checked.network {
+    match checked.accepted {
         None => Err(Fault::reported(checked.at_fault)),
-        Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
+        Some(accepted) => Ok((accepted, checked.sources, files.into_bundle(PROGRAM))),
     }
 }
 
@@ -339,10 +261,10 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
         return Ok((named.to_owned(), import, BTreeMap::new()));
     }
     require(name)?;
-    let mut files = Files::on_disk();
+    let mut files = source::on_disk();
     let checked = check_files(name, &mut files);
     // Warnings come from the check of the whole program, where they appear once for both directions.
-    let Some(network) = checked.network else {
+    let Some(Accepted { network, .. }) = checked.accepted else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
         return Err(Fault::reported(checked.at_fault));
     };
@@ -386,31 +308,7 @@ pub(super) fn paths(up: &LinkDirection, down: &LinkDirection) -> [(&'static str,
     [(UP, up.path.clone()), (DOWN, down.path.clone())]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A link would be a thousand times faster or longer than requested.
-    #[test]
-    fn units_parse_to_values() {
-        assert_eq!(rate("15mbit"), Ok(15_000_000));
-        assert_eq!(rate("1.5 Gbit/s"), Ok(1_500_000_000));
-        assert_eq!(rate("64kbit"), Ok(64_000));
-        assert_eq!(
-            (delay("30ms"), delay("500us"), delay("1.5 s")),
-            (Ok(30_000_000), Ok(500_000), Ok(1_500_000_000))
-        );
-        assert_eq!((share("1%"), share("0.25"), share("100 %")), (Ok(0.01), Ok(0.25), Ok(1.0)));
-        for text in ["", "15", "fast", "-1mbit", "0bit", "1e99gbit", "nanmbit", "15mbyte"] {
-            assert!(rate(text).is_err(), "{text}");
-        }
-        for text in ["", "30", "-1ms", "11s", "nans", "1h"] {
-            assert!(delay(text).is_err(), "{text}");
-        }
-        for text in ["", "101%", "-1%", "2", "nan", "%"] {
-            assert!(share(text).is_err(), "{text}");
-        }
-        assert_eq!(rate_text(15_000_000), "15 Mbit/s");
-        assert_eq!(rate_text(1_234_567), "1.23 Mbit/s");
-    }
+/// Reads the trace in a file.
+fn read_trace(path: &std::path::Path) -> Result<Arc<Trace>, Fault> {
+    parse_trace(path, &read_lossy(path, TRACE_BYTES_MAX)?)
 }

@@ -3,15 +3,16 @@
 use super::choice::Arrival;
 use super::report::InputReport;
 use crate::cli::{ReplayArgs, Speed};
-use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::stderr;
 use std::collections::VecDeque;
 use std::io;
+use weft_control::show::grouped;
 use weft_core::Time;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_engine::packet::plan::PacketPlan;
-use weft_io::packet::file::{FileSource, Pace, UnfinishedCounts};
+use weft_engine::packet::port::Pace;
+use weft_io::packet::file::{FileSource, UnfinishedCounts};
 use weft_io::packet::{BATCH_MAX, Device as _, Link, OpenError, QueueId};
 use weft_proto::capture::{self, LinkType};
 

@@ -6,15 +6,22 @@ pub(super) mod output;
 mod report;
 #[cfg(test)]
 mod tests;
+use crate::machine::Machine;
+use crate::machine::check_for;
+use crate::source;
+use weft_control::check::Accepted;
+use weft_control::check::at_fault;
+use weft_control::packets::PlanBuilder;
+use weft_engine::state::Staged;
+use weft_ir::backend::Backend;
+use weft_lang::diagnostic::Diagnostic;
+use weft_opt::judge::Lowered;
 
 use crate::cli::{Output, ReplayArgs, Speed};
-use crate::compile::check_files;
-use crate::definition_files::DefinitionFiles;
 use crate::fault::Fault;
-use crate::packets;
 use crate::progress::Progress;
-use crate::running::{RowsRefused, ask, backend, changes_of, note_refused};
-use crate::source::{Files, require};
+use crate::running::backend;
+use crate::source::require;
 use crate::stderr;
 use crate::stdout;
 use choice::Choice;
@@ -25,6 +32,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::QueryResult;
+use weft_control::definition_files::DefinitionFiles;
+use weft_control::status::RowsRefused;
+use weft_control::tables::{ask, note_refused, sent_changes};
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash::HashKey;
 use weft_core::{Interval, Time};
@@ -32,9 +42,10 @@ use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
 use weft_engine::plan::SinkTarget;
 use weft_engine::rules::{Change, TableName, TableView};
+use weft_engine::sinks::TableRow;
 use weft_engine::state::StateStore;
+use weft_io::clock;
 use weft_io::packet::Link;
-use weft_io::{TableRow, clock};
 use weft_lang::hir::{Chain, Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
@@ -47,23 +58,37 @@ const AGES_WITHIN: Interval = Interval::from_millis(100);
 /// The longest sleep, at recorded speed.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
+/// Compiles the wanted chains for one worker.
+fn compiled(
+    network: &Network,
+    lowered: Lowered,
+    state: &mut Staged,
+    backend: &dyn Backend,
+    wanted: impl Fn(&Chain) -> bool,
+) -> Result<PacketPlan, Vec<Diagnostic>> {
+    let mut builder = PlanBuilder { network, version: 1, state, backend, host: &Machine };
+    builder.packets(lowered, wanted)
+}
+
 /// Runs `weft replay`.
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
-    let checked = check_files(&args.file, &mut Files::on_disk());
+    let mut checked = check_for(&args.file, &mut source::on_disk(), |_| 1);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let Some(Accepted { network, lowered }) = checked.accepted.take() else {
+        return Err(Fault::reported(checked.at_fault));
+    };
+    let network = &network;
     let choice = Choice::of(network, args)?;
     let tell = |diagnostics: Vec<_>| {
         stderr::diagnostics(&diagnostics, &checked.sources);
-        Fault::reported(crate::compile::at_fault(&diagnostics))
+        Fault::reported(at_fault(&diagnostics))
     };
     let is_meant = |chain: &Chain| choice.chains.iter().any(|meant| meant.name == chain.name);
-    let lowered = packets::lower(network, &checked.sources, 1, is_meant).map_err(tell)?;
     let backend = backend(args.backend)?;
     let mut store = StateStore::new(1, HashKey::from_seed(args.seed));
     let mut staged = store.stage();
-    let plan = packets::plan(network, lowered, 1, &mut staged, &*backend).map_err(tell)?;
+    let plan = compiled(network, lowered.clone(), &mut staged, &*backend, is_meant).map_err(tell)?;
     store.commit(staged);
 
     let links: Vec<Link> = network.ports.iter().map(link_of).collect();
@@ -74,10 +99,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let mut replay = Replay::new(Arc::new(plan), &links, args, inputs)?;
     replay.tables = Some(tables);
     replay.make_cut_code = Some(Box::new(|store| {
-        let lowered = packets::lower_cut(network, &checked.sources, is_meant).map_err(tell)?;
+        let lowered = lowered.clone().for_cut_frames(network, &checked.sources, 1).map_err(tell)?;
         let mut state = store.stage();
         state.keep_rows();
-        let mut plan = packets::plan(network, lowered, 1, &mut state, &*backend).map_err(tell)?;
+        let mut plan = compiled(network, lowered, &mut state, &*backend, is_meant).map_err(tell)?;
         plan.forget_rules();
         Ok(plan)
     }));
@@ -187,7 +212,7 @@ impl<'a> Tables<'a> {
             let asked = ask((self.network, self.sources), &self.store, text, now);
             answers.extend(asked.map_err(|(diagnostics, sources)| {
                 stderr::diagnostics(&diagnostics, &sources);
-                Fault::reported(crate::compile::at_fault(&diagnostics))
+                Fault::reported(at_fault(&diagnostics))
             })?);
         }
         Ok(answers)
@@ -195,7 +220,7 @@ impl<'a> Tables<'a> {
 
     /// Changes tables as a node does; the engine sees it at once.
     fn apply_rows(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
-        let (changes, refused) = changes_of(self.network, rows.into_iter());
+        let (changes, refused) = sent_changes(self.network, rows.into_iter());
         refused.into_iter().for_each(|(name, n)| note_refused(&mut self.refused, name, n));
         for (name, changes) in changes {
             let refused = self.change(&name, changes, now, engine);
@@ -284,7 +309,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             progress.show(self.n, self.done());
         }
         self.finish()?;
-        progress.clear();
+        drop(progress);
         let tables = self.tables.as_ref();
         let answers = tables.map_or(Ok(Vec::new()), |tables| tables.ask(&self.args.query, self.last))?;
         let took = begun.elapsed();

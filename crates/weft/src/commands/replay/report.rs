@@ -1,13 +1,14 @@
 //! The report of a replay.
 
-use crate::commands::{count, grouped, query};
-use crate::definition_files::{DefinitionFiles, location};
-use crate::running::RowsRefused;
-use crate::table::{Align, Table};
+use crate::commands::query;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::QueryResult;
+use weft_control::definition_files::{DefinitionFiles, location};
+use weft_control::show::{Align, Table};
+use weft_control::show::{count, grouped};
+use weft_control::status::RowsRefused;
 use weft_core::Interval;
 use weft_core::abi::Counters;
 use weft_engine::packet::stats::{PacketChainStats, PacketStats};
