@@ -192,9 +192,10 @@ mod tests {
     use crate::check::Accepted;
     use crate::testing::{BareHost, accepted};
     use weft_core::Time;
-    use weft_core::checksum::{fold, sum};
+    use weft_core::frame::build::{self, FrameBuilder};
     use weft_core::frame::{Pool, PoolConfig};
     use weft_core::hash::HashKey;
+    use weft_core::ip::{MORE_FRAGMENTS, UDP};
     use weft_engine::packet::FRAGMENTS_TIME;
     use weft_engine::packet::link::Link;
     use weft_engine::state::StateStore;
@@ -289,21 +290,15 @@ CREATE LINK a ON PORT lan QUEUE own{args};
     }
 
     fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
-        [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &kind.to_be_bytes()[..], rest].concat()
+        build::ethernet().ethertype(kind).payload(rest).build()
     }
 
     fn ipv4(protocol: u8, src: u8, rest: &[u8]) -> Vec<u8> {
-        let length = (20 + rest.len() as u16).to_be_bytes();
-        let mut header =
-            [0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, src, 10, 0, 0, 9];
-        let checksum = !fold(sum(&header));
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
-        [&header, rest].concat()
+        build::ipv4([10, 0, 0, src], [10, 0, 0, 9]).protocol(protocol).payload(rest).build()
     }
 
     fn udp(dst_port: u16, rest: &[u8]) -> Vec<u8> {
-        let words = [1_u16, dst_port, 8 + rest.len() as u16, 0];
-        [&words.map(u16::to_be_bytes).concat()[..], rest].concat()
+        FrameBuilder::default().udp(1, dst_port).checksum(0).payload(rest).build()
     }
 
     fn tunnel(teid: u8, inner: &[u8]) -> Vec<u8> {
@@ -313,7 +308,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
     }
 
     fn tagged(id: u16, rest: &[u8]) -> Vec<u8> {
-        ethernet(0x8100, &[&id.to_be_bytes(), &[8, 0], rest].concat())
+        build::ethernet().vlan(id).ethertype(0x0800).payload(rest).build()
     }
 
     /// The partitions of waiting frames, in order.
@@ -371,13 +366,10 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         // A part of a datagram, from this offset, in units of 8 bytes.
         let part = |ttl: u8, id: u8, datagram: &[u8], from: usize, n: usize| {
             let end = (8 * (from + n)).min(datagram.len());
-            let mut packet = ipv4(17, ttl, &datagram[8 * from..end]);
-            (packet[5], packet[6], packet[7]) = (id, if end < datagram.len() { 0x20 } else { 0 }, from as u8);
-            packet[8] = ttl;
-            packet[10..12].fill(0);
-            let checksum = !fold(sum(&packet[..20]));
-            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-            packet
+            let more = if end < datagram.len() { MORE_FRAGMENTS } else { 0 };
+            let ip = build::ipv4([10, 0, 0, ttl], [10, 0, 0, 9]).ttl(ttl);
+            let ip = ip.fragment(id.into(), more | from as u16).protocol(UDP);
+            ip.payload(&datagram[8 * from..end]).build()
         };
         let (five, six) = (udp(5, &[0; 40]), udp(6, &[0; 40]));
         let jit = Jit::new().expect("this machine has machine code");

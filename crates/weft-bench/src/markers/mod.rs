@@ -340,16 +340,15 @@ mod tests {
     /// A capture of UDP flows: packets of these lengths in turn.
     fn capture(path: &std::path::Path, n: u8, lengths: [u16; 2]) {
         use weft_core::Time;
+        use weft_core::frame::build::ipv4;
         use weft_proto::capture::{LinkType, Packet, Style, Writer};
         let mut bytes = Vec::new();
         let mut writer = Writer::new(Style::default(), LinkType::RAW, "", &mut bytes);
         for flow in 0..n {
             for nth in 0..20_i64 {
                 let length = lengths[nth as usize % 2] + u16::from(flow);
-                let mut packet =
-                    vec![0x45, 0, 0, 0, 0, 0, 0, 0, 9, 17, 0, 0, 10, 0, 0, flow, 10, 0, 0, 2, 0, 7, 0, 9];
-                packet[2..4].copy_from_slice(&length.to_be_bytes());
-                packet.resize(usize::from(length), 0);
+                let ip = ipv4([10, 0, 0, flow], [10, 0, 0, 2]).ttl(9);
+                let packet = ip.udp(7, 9).checksum(0).payload(vec![0; usize::from(length) - 28]).build();
                 let at = Time(1_000_000 * (1 + nth + 100 * i64::from(flow)));
                 writer
                     .write(&Packet { bytes: &packet, at, ..Packet::default() }, &mut bytes)

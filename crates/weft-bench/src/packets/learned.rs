@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_core::Time;
+use weft_core::frame::build::ethernet;
 use weft_core::frame::{Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -151,13 +152,8 @@ impl Worker {
 
 /// A UDP packet from 10.0.0.0 plus `source`.
 fn packet(source: u32, dst_port: u16) -> Vec<u8> {
-    let mut header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 0, 192, 0, 2, 1];
-    header[12..16].copy_from_slice(&(0x0a00_0000 | source).to_be_bytes());
-    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-    let [high, low] = dst_port.to_be_bytes();
-    [&[2; 12][..], &[8, 0], &header, &[0, 9, high, low, 0, 8, 0, 0], &[0; 18]].concat()
+    let ip = ethernet().macs([2; 6], [2; 6]).ipv4((0x0a00_0000 | source).to_be_bytes(), [192, 0, 2, 1]);
+    [&ip.udp(9, dst_port).checksum(0).build()[..], &[0; 18]].concat()
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use weft_core::checksum::{fold, sum};
 use weft_core::classify::Layout;
 use weft_core::classify::Rule;
 use weft_core::classify::generate::{five_tuple, flows};
+use weft_core::frame::build::ethernet;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig, copy};
 use weft_core::hash::HashKey;
+use weft_core::ip::DONT_FRAGMENT;
 use weft_core::rng::Rng;
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
@@ -271,17 +273,13 @@ fn flow(layout: &Layout, key: &[u64]) -> Flow {
 
 /// Makes a frame of `bytes` bytes: Ethernet, IPv4 and TCP or UDP.
 fn template(protocol: u8, bytes: usize) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 0x22, 2, 0, 0, 0, 0, 0x11, 8, 0, 0x45, 0];
-    frame.extend(((bytes - 14) as u16).to_be_bytes());
-    frame.extend([0, 1, 0x40, 0, 64, protocol]);
-    frame.resize(bytes, 0);
-    if protocol == UDP {
-        // A checksum of 0 is none (RFC 768).
-        frame[38..40].copy_from_slice(&((bytes - 34) as u16).to_be_bytes());
-    } else {
-        (frame[46], frame[FLAGS_AT]) = (0x50, ACK);
+    let link = ethernet().macs([2, 0, 0, 0, 0, 0x22], [2, 0, 0, 0, 0, 0x11]);
+    let ip = link.ipv4([0; 4], [0; 4]).fragment(1, DONT_FRAGMENT);
+    // A UDP checksum of 0 is none (RFC 768).
+    match protocol {
+        UDP => ip.udp(0, 0).checksum(0).payload(vec![0; bytes - 42]).build(),
+        _ => ip.tcp(0, 0).seq(0, ACK).checksum(0).payload(vec![0; bytes - 54]).build(),
     }
-    frame
 }
 
 /// The checksum of a header without its checksum field (RFC 1071).

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weft_core::checksum;
+use weft_core::frame::build::ethernet;
 use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::{Device as _, OpenError, QueueId};
@@ -146,7 +146,7 @@ fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
     let mut socket =
         from.run_in(|| PacketSocket::open(from.device, QueueId::default(), Options::default()))?;
     let mut pool = Pool::new(PoolConfig { small: BATCH_MAX as u32 * 2, large: 1 });
-    let packets: Vec<[u8; FRAME_BYTES]> =
+    let packets: Vec<Vec<u8>> =
         (0..FLOWS).map(|flow| packet(next_hop, from.address, to.address, 1024 + flow)).collect();
     let mut packets = packets.iter().cycle();
     let (mut frames, end) = (Vec::new(), Instant::now() + time);
@@ -162,25 +162,10 @@ fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
 }
 
 /// A UDP packet with its Ethernet header.
-fn packet(next_hop: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, port: u16) -> [u8; FRAME_BYTES] {
-    let mut packet = [0; FRAME_BYTES];
-    packet[..6].copy_from_slice(&next_hop);
-    packet[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    packet[12..14].copy_from_slice(&[8, 0]);
-    let ip = &mut packet[14..];
-    let total = (FRAME_BYTES - 14) as u16;
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&total.to_be_bytes());
-    ip[8..10].copy_from_slice(&[64, 17]);
-    ip[12..16].copy_from_slice(&from.octets());
-    ip[16..20].copy_from_slice(&to.octets());
-    let sum = !checksum::fold(checksum::sum(&ip[..20]));
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+fn packet(next_hop: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, port: u16) -> Vec<u8> {
+    let ip = ethernet().macs(next_hop, [2, 0, 0, 0, 0, 1]).ipv4(from.octets(), to.octets());
     // A UDP checksum of zero is none.
-    ip[20..22].copy_from_slice(&port.to_be_bytes());
-    ip[22..24].copy_from_slice(&DISCARD.to_be_bytes());
-    ip[24..26].copy_from_slice(&(total - 20).to_be_bytes());
-    packet
+    ip.udp(port, DISCARD).checksum(0).payload([0; FRAME_BYTES - 42]).build()
 }
 
 /// The Ethernet address of the next hop to another end; earlier traffic has resolved it.

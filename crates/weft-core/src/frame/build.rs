@@ -1,7 +1,7 @@
 //! Builds frames for tests and benchmarks, header by header, from the outside to the inside.
 //!
-//! Each header sets the type field of the header in front of it, and [`FrameBuilder::build`] sets lengths and checksums.
-//! [`FrameBuilder::length`] and [`FrameBuilder::checksum`] set wrong ones on purpose.
+//! Each header sets the type field of the header in front of it, and [`FrameBuilder::build`] sets lengths and
+//! checksums. [`FrameBuilder::length`] and [`FrameBuilder::checksum`] set wrong ones on purpose.
 //!
 //! ```
 //! use weft_core::frame::build::ethernet;

@@ -3,6 +3,8 @@
 use crate::node::{Folder, output, weft};
 use crate::replay::{capture, sum};
 use std::path::Path;
+use weft_core::frame::build::{FrameBuilder, ipv4, ipv6};
+use weft_core::ip::DONT_FRAGMENT;
 use weft_proto::capture::Reader;
 
 const SETS: &str = "IMPORT 'library/protocols/all.weft';
@@ -39,42 +41,29 @@ CREATE ELEMENT q (six BOOL) ON ip AS
 END;
 ";
 
-/// A packet of IPv4 or IPv6 with this payload; its checksum goes to `sum_at` in the payload.
-fn ip(six: bool, protocol: u8, mut carried: Vec<u8>, sum_at: Option<usize>) -> Vec<u8> {
-    let length = carried.len() as u16;
-    let mut header = match six {
-        true => [&[0x60, 0, 0, 0][..], &length.to_be_bytes(), &[protocol, 64]].concat(),
-        false => {
-            [&[0x45, 0][..], &(20 + length).to_be_bytes(), &[0, 7, 0x40, 0, 64, protocol, 0, 0]].concat()
-        }
-    };
-    let host = |n: u8| {
-        if six { vec![0x20, 1, 0xd, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, n] } else { vec![10, 1, 2, n] }
-    };
-    let addresses = [host(1), host(2)].concat();
-    header.extend(&addresses);
-    if !six {
-        let own = !sum(&header);
-        header[10..12].copy_from_slice(&own.to_be_bytes());
+/// A packet of IPv4 or IPv6.
+fn ip(six: bool) -> FrameBuilder {
+    let host = |n: u8| [0x20, 1, 0xd, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, n];
+    match six {
+        true => ipv6(host(1), host(2)),
+        false => ipv4([10, 1, 2, 1], [10, 1, 2, 2]).fragment(7, DONT_FRAGMENT),
     }
-    if let Some(at) = sum_at {
-        let own = !pseudo_sum(protocol, &addresses, &carried);
-        carried[at..at + 2].copy_from_slice(&own.to_be_bytes());
-    }
-    [header, carried].concat()
+}
+
+fn udp(six: bool, dst_port: u16, payload: &[u8]) -> Vec<u8> {
+    ip(six).udp(1000, dst_port).payload(payload).build()
+}
+
+fn udp_without_checksum(dst_port: u16, payload: &[u8]) -> Vec<u8> {
+    ip(false).udp(1000, dst_port).checksum(0).payload(payload).build()
+}
+
+fn tcp(six: bool, payload: &[u8]) -> Vec<u8> {
+    ip(six).tcp(1000, 80).payload(payload).build()
 }
 
 fn pseudo_sum(protocol: u8, addresses: &[u8], bytes: &[u8]) -> u16 {
     sum(&[addresses, &[0, protocol], &(bytes.len() as u16).to_be_bytes(), bytes].concat())
-}
-
-fn udp(dst_port: u16, carried: &[u8]) -> Vec<u8> {
-    let length = 8 + carried.len() as u16;
-    [&[3, 232][..], &dst_port.to_be_bytes(), &length.to_be_bytes(), &[0, 0], carried].concat()
-}
-
-fn tcp(carried: &[u8]) -> Vec<u8> {
-    [&[3, 232, 0, 80][..], &[7; 8], &[0x50, 0x18, 1, 0, 0, 0, 0, 0], carried].concat()
 }
 
 fn frame(packet: &[u8]) -> Vec<u8> {
@@ -125,9 +114,9 @@ fn through(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) 
 fn inner_edit_updates_tunnel_checksums() {
     let folder = Folder::new();
     let program = folder.write("sets.weft", SETS);
-    let inner = |what: u16| [Some(6), None].map(|sum_at| ip(false, 17, udp(what, b"inside"), sum_at));
+    let inner = |what: u16| [udp(false, what, b"inside"), udp_without_checksum(what, b"inside")];
     let inners: Vec<Vec<u8>> = (0..16).flat_map(inner).collect();
-    let in_vxlan = |inner: &Vec<u8>| udp(4789, &[&[8, 0, 0, 0, 0, 0, 5, 0][..], &frame(inner)].concat());
+    let in_vxlan = |inner: &Vec<u8>| [&[8, 0, 0, 0, 0, 0, 5, 0][..], &frame(inner)].concat();
     let in_gre = |inner: &Vec<u8>| {
         let mut gre = [&[0x80, 0, 8, 0, 0, 0, 0, 0], &inner[..]].concat();
         let own = !sum(&gre);
@@ -135,9 +124,10 @@ fn inner_edit_updates_tunnel_checksums() {
         gre
     };
     let outer = |inner: &Vec<u8>| {
-        let tunnels = [false, true]
-            .map(|six| [ip(six, 17, in_vxlan(inner), Some(6)), ip(six, 47, in_gre(inner), None)]);
-        [tunnels.concat(), vec![ip(false, 17, in_vxlan(inner), None)]].concat()
+        let tunnels = [false, true].map(|six| {
+            [udp(six, 4789, &in_vxlan(inner)), ip(six).protocol(47).payload(in_gre(inner)).build()]
+        });
+        [tunnels.concat(), vec![udp_without_checksum(4789, &in_vxlan(inner))]].concat()
     };
     let packets: Vec<Vec<u8>> = inners.iter().flat_map(outer).collect();
     assert!(packets.iter().all(|packet| is_right(packet)));
@@ -155,15 +145,8 @@ fn inner_edit_updates_tunnel_checksums() {
 #[test]
 fn new_outer_header_updates_checksums() {
     let folder = Folder::new();
-    let all = |six| {
-        vec![
-            ip(six, 17, udp(7, b"even"), Some(6)),
-            ip(six, 17, udp(7, b"odd"), Some(6)),
-            ip(six, 6, tcp(b"text"), Some(16)),
-            ip(six, 6, tcp(b"odd"), Some(16)),
-        ]
-    };
-    let without = ip(false, 17, udp(7, b"without"), None);
+    let all = |six| vec![udp(six, 7, b"even"), udp(six, 7, b"odd"), tcp(six, b"text"), tcp(six, b"odd")];
+    let without = udp_without_checksum(7, b"without");
     let packets = [all(false), all(true), vec![without]].concat();
     assert!(packets.iter().all(|packet| is_right(packet)));
     for six in [false, true] {
@@ -203,24 +186,13 @@ CREATE CHAIN c ON PORT wan -> lan AS back; END;
 ";
     let folder = Folder::new();
     let program = folder.write("back.weft", BACK);
-    let error = |quoted: Vec<u8>| {
-        let mut icmp = [&[11, 0, 0, 0, 0, 0, 0, 0], &quoted[..]].concat();
-        let own = !sum(&icmp);
-        icmp[2..4].copy_from_slice(&own.to_be_bytes());
-        ip(false, 1, icmp, None)
-    };
-    let mut echo = [&[8, 0, 0, 0, 0, 9, 0, 1][..], b"echo"].concat();
-    let own = !sum(&echo);
-    echo[2..4].copy_from_slice(&own.to_be_bytes());
-    let quoted = [
-        ip(false, 17, udp(7, b"odd"), Some(6)),
-        ip(false, 17, udp(7, b"even"), None),
-        ip(false, 6, tcp(b"text"), Some(16)),
-    ];
+    let error = |quoted: Vec<u8>| ip(false).icmp(11).payload([0; 4]).payload(quoted).build();
+    let echo = ip(false).icmp(8).payload([0, 9, 0, 1]).payload(b"echo").build();
+    let quoted = [udp(false, 7, b"odd"), udp_without_checksum(7, b"even"), tcp(false, b"text")];
     let packets: Vec<Vec<u8>> = quoted.into_iter().map(error).collect();
     assert!(packets.iter().all(|packet| is_right(packet)));
     // The checksum of a truncated quote cannot follow, and that of the ICMP message must still be right.
-    let cut = [ip(false, 6, tcp(b"text"), Some(16))[..28].to_vec(), ip(false, 1, echo, None)];
+    let cut = [tcp(false, b"text")[..28].to_vec(), echo];
     let cut: Vec<Vec<u8>> = cut.into_iter().map(error).collect();
     for backend in ["jit", "interp"] {
         for after in through(&folder, &program, backend, &packets) {

@@ -5,6 +5,8 @@ use crate::replay::{capture, fragments, packet, packets_in, replay_json, sum};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use weft_core::frame::build::ethernet;
+use weft_core::ip::DONT_FRAGMENT;
 use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
 
 /// Identifies packets by their ports.
@@ -103,17 +105,9 @@ fn packets_decode_on_all_link_types() {
 /// A TCP segment as a host passes it to an offloading device: length 0, no IPv4 checksum, and the sum of the pseudo
 /// header.
 fn unfinished(payload: usize) -> Vec<u8> {
-    let mut frame = packet(9, 80)[..34].to_vec();
-    frame[16..18].fill(0);
-    frame[23] = 6;
-    frame[24..26].fill(0);
-    let length = 20 + payload;
-    let pseudo = sum(&[&frame[26..34], &[0, 6], &(length as u16).to_be_bytes()].concat());
-    frame.extend([3, 232, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 1, 0]);
-    frame.extend(pseudo.to_be_bytes());
-    frame.extend([0, 0]);
-    frame.resize(frame.len() + payload, 7);
-    frame
+    let ip = ethernet().macs([2; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(1, DONT_FRAGMENT);
+    let tcp = ip.ttl(9).length(0).checksum(0).tcp(1000, 80).partial_checksum();
+    tcp.payload(vec![7; payload]).build()
 }
 
 /// Packets that a host sends would count as damaged, without a hint at the option that helps.

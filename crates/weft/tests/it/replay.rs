@@ -2,6 +2,9 @@
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
+use weft_core::checksum;
+use weft_core::frame::build::{self, FrameBuilder, ethernet, set_ipv4_checksum};
+use weft_core::ip::DONT_FRAGMENT;
 use weft_proto::capture::{Format, LinkType, Packet, Reader, Style, Writer};
 
 const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
@@ -42,10 +45,7 @@ END;
 }
 
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
-    let word = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0));
-    let sum: u32 = bytes.chunks(2).map(word).sum();
-    let sum = (sum >> 16) + (sum & 0xffff);
-    ((sum >> 16) + (sum & 0xffff)) as u16
+    checksum::fold(checksum::sum(bytes))
 }
 
 /// The sum of a datagram and its pseudo header.
@@ -53,17 +53,14 @@ fn udp_sum(packet: &[u8]) -> u16 {
     sum(&[&packet[26..34], &[0, 17], &packet[38..40], &packet[34..]].concat())
 }
 
-/// A UDP packet from 10.0.0.1 to 10.0.0.2 with right checksums.
+/// A UDP packet from 10.0.0.1 to 10.0.0.2.
 pub(crate) fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
-    let mut packet = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, ttl, 17, 0, 0]].concat();
-    packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232]);
-    packet.extend(dst_port.to_be_bytes());
-    packet.extend(b"\x00\x0d\x00\x00hello");
-    let header = !sum(&packet[14..34]);
-    packet[24..26].copy_from_slice(&header.to_be_bytes());
-    let datagram = !udp_sum(&packet);
-    packet[40..42].copy_from_slice(&datagram.to_be_bytes());
-    packet
+    packet_to([10, 0, 0, 2]).ttl(ttl).udp(1000, dst_port).payload(b"hello").build()
+}
+
+/// A packet from 10.0.0.1.
+fn packet_to(dst: [u8; 4]) -> FrameBuilder {
+    ethernet().macs([2; 6], [2; 6]).ipv4([10, 0, 0, 1], dst).fragment(1, DONT_FRAGMENT)
 }
 
 pub(crate) fn capture(path: &Path, packets: &[Vec<u8>]) {
@@ -240,9 +237,7 @@ CREATE CHAIN edge ON PORT wan -> wan AS others; END;
 fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[15] = ecn;
-    frame[24..26].fill(0);
-    let header = !sum(&frame[14..34]);
-    frame[24..26].copy_from_slice(&header.to_be_bytes());
+    set_ipv4_checksum(&mut frame[14..]);
     frame
 }
 
@@ -314,13 +309,9 @@ fn orphan_fragments_are_reported() {
 fn overlapping_fragments_are_malformed() {
     // A datagram of 24 bytes in two fragments, of which the second begins 8 bytes before the first ends.
     let part = |offset: u16, more: u16| {
-        let mut frame =
-            [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 44, 64][..]].concat();
-        frame.extend([[0xfd; 16], [0xfe; 16]].concat());
-        frame.extend([17, 0]);
-        frame.extend((offset << 3 | more).to_be_bytes());
-        frame.extend([0, 0, 0, 7, 0x03, 0xe8, 0, 53, 0, 32, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-        frame
+        let ip = ethernet().ipv6([0xfd; 16], [0xfe; 16]).protocol(44);
+        let ip = ip.other(&[17, 0]).payload((offset << 3 | more).to_be_bytes()).payload([0, 0, 0, 7]);
+        ip.payload([0x03, 0xe8, 0, 53, 0, 32, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]).build()
     };
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
@@ -387,29 +378,8 @@ fn replay_refuses_output_onto_input() {
 
 /// A UDP datagram in fragments of this many bytes.
 pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
-    let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();
-    datagram.extend(((8 + payload) as u16).to_be_bytes());
-    datagram.extend([0, 0]);
-    datagram.resize(8 + payload, 0x5a);
-    pieces(&packet(64, 1)[..34], &datagram, id, bytes)
-}
-
-/// The payload after these headers, in pieces of this many bytes.
-fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
-    let fragment = |(nth, piece): (usize, &[u8])| {
-        let is_followed = (nth + 1) * bytes < payload.len();
-        let mut packet = headers.to_vec();
-        packet[16..18].copy_from_slice(&((20 + piece.len()) as u16).to_be_bytes());
-        packet[18..20].copy_from_slice(&id.to_be_bytes());
-        let place = (nth * bytes / 8) as u16 | u16::from(is_followed) << 13;
-        packet[20..22].copy_from_slice(&place.to_be_bytes());
-        packet[24..26].fill(0);
-        let header = !sum(&packet[14..34]);
-        packet[24..26].copy_from_slice(&header.to_be_bytes());
-        packet.extend(piece);
-        packet
-    };
-    payload.chunks(bytes).enumerate().map(fragment).collect()
+    let whole = packet_to([10, 0, 0, 2]).udp(1000, dst_port).checksum(0).payload(vec![0x5a; payload]);
+    build::fragments(&whole.build(), id, bytes)
 }
 
 /// If this failed, rules about ports would not hold for large datagrams: later fragments of blocked ones would pass, or
@@ -474,12 +444,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
     let datagram = |port: u8| {
         let behind = [&[17, 0, 1, 4, 0, 0, 0, 0, 4, 0x57, 0, port, 0, 72, 0x12, 0x34][..], &[0; 64]].concat();
         let piece = |(nth, piece): (usize, &[u8])| {
-            let mut packet = packet(64, 1)[..12].to_vec();
-            packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8 + piece.len() as u8, 44, 64]);
-            packet.extend([&[0x20, 1][..], &[port; 14], &[0x20, 1], &[2; 14]].concat());
-            packet.extend([60, 0, 0, (32 * nth as u8) | u8::from(nth < 2), 0, 0, 0, 3]);
-            packet.extend(piece);
-            packet
+            let ip = ethernet().macs([2; 6], [2; 6]).ipv6([port; 16], [2; 16]).protocol(44);
+            let fragment = [60, 0, 0, (32 * nth as u8) | u8::from(nth < 2), 0, 0, 0, 3];
+            ip.other(&fragment).payload(piece).build()
         };
         behind.chunks(32).enumerate().map(piece).collect::<Vec<_>>()
     };
@@ -591,31 +558,25 @@ pub(crate) fn replay_json(
 
 /// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: VXLAN carries the whole frame, others its packet.
 fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
-    let udp = |port: u16, header: &[u8], inside: &[u8]| {
-        let length = (8 + header.len() + inside.len()) as u16;
-        [&[0xc0, 0][..], &port.to_be_bytes(), &length.to_be_bytes(), &[0, 0], header, inside].concat()
-    };
     let packet = &frame[14..];
-    let length = (packet.len() as u16).to_be_bytes();
-    let (protocol, inside) = match by {
-        "vxlan" => (17, udp(4789, &[8, 0, 0, 0, 0, 0, number, 0], frame)),
-        "gtpu" => (17, udp(2152, &[0x30, 255, length[0], length[1], 0, 0, 0, number], packet)),
-        "mpls in udp" => (17, udp(6635, &[0, 0, number << 4 | 1, 9], packet)),
-        "vxlan_gpe" => (17, udp(4790, &[0x0c, 0, 0, 3, 0, 0, number, 0], frame)),
-        "erspan" => {
-            let gre = [0x10, 0, 0x88, 0xbe, 0, 0, 0, 1];
-            (47, [&gre[..], &[0x10, 5, 0, number, 0, 0, 0, 3], frame].concat())
+    let [high, low] = (packet.len() as u16).to_be_bytes();
+    let ip = || ethernet().macs([3; 6], [2; 6]).ipv4([192, 0, 2, 1], [192, 0, 2, 2]).fragment(9, 0);
+    let udp = |port, header: [u8; 8]| ip().udp(0xc000, port).checksum(0).payload(header);
+    let tunnel = match by {
+        "vxlan" => udp(4789, [8, 0, 0, 0, 0, 0, number, 0]).payload(frame),
+        "gtpu" => udp(2152, [0x30, 255, high, low, 0, 0, 0, number]).payload(packet),
+        "mpls in udp" => {
+            ip().udp(0xc000, 6635).checksum(0).payload([0, 0, number << 4 | 1, 9]).payload(packet)
         }
-        "gre" => (47, [&[0x20, 0, 8, 0, 0, 0, 0, number], packet].concat()),
-        _ => (4, packet.to_vec()),
+        "vxlan_gpe" => udp(4790, [0x0c, 0, 0, 3, 0, 0, number, 0]).payload(frame),
+        "erspan" => {
+            let gre = ip().protocol(47).payload([0x10, 0, 0x88, 0xbe, 0, 0, 0, 1]);
+            gre.payload([0x10, 5, 0, number, 0, 0, 0, 3]).payload(frame)
+        }
+        "gre" => ip().protocol(47).payload([0x20, 0, 8, 0, 0, 0, 0, number]).payload(packet),
+        _ => ip().protocol(4).payload(packet),
     };
-    let mut outside = [&[3; 6][..], &[2; 6], &[8, 0, 0x45, 0]].concat();
-    outside.extend((20 + inside.len() as u16).to_be_bytes());
-    outside.extend([0, 9, 0, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
-    let header = !sum(&outside[14..34]);
-    outside[24..26].copy_from_slice(&header.to_be_bytes());
-    outside.extend(inside);
-    outside
+    tunnel.build()
 }
 
 /// If this failed, rules about tunnelled packets would hold only for the first fragment of a datagram; or fragments of
@@ -662,7 +623,7 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
         }
         // A packet that the tunnel itself fragments also has the ports.
         let whole = tunnelled(by, 7, &fragments(53, 3, 2_990, 3_000)[0]);
-        let report = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
+        let report = replayed(&folder, &program, backend, &build::fragments(&whole, 9, 1_480));
         assert_eq!(report["elements"][0]["dropped"], 3, "{by}: {report}");
     }
 }
@@ -954,17 +915,8 @@ fn learned_rules_match_later_packets() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     // A scan of a port every ten milliseconds, of which the fourth is one too many.
-    let scan = (0..100_u16).map(|n| {
-        let mut frame = packet(64, 1_000 + n);
-        frame[23] = 6;
-        frame[16..18].copy_from_slice(&40_u16.to_be_bytes());
-        frame[24..26].fill(0);
-        let header = !sum(&frame[14..34]);
-        frame[24..26].copy_from_slice(&header.to_be_bytes());
-        frame.truncate(38);
-        frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0]);
-        (i64::from(n) * 10, frame)
-    });
+    let scan = (0..100_u16)
+        .map(|n| (i64::from(n) * 10, packet_to([10, 0, 0, 2]).tcp(1000, 1_000 + n).seq(1, 2).build()));
     capture_at(&path, scan);
     let text = "IMPORT 'library/elements/scan_guard.weft';
 CREATE PORT wan ON memory;
@@ -1150,11 +1102,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS ticks; END;
 fn held_fragments_do_not_move_clock() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    let mut later = packet(64, 53);
-    later[20..22].copy_from_slice(&185_u16.to_be_bytes());
-    later[24..26].fill(0);
-    let header = !sum(&later[14..34]);
-    later[24..26].copy_from_slice(&header.to_be_bytes());
+    let later = packet_to([10, 0, 0, 2]).fragment(1, 185).udp(1000, 53).payload(b"hello").build();
     capture_at(&path, (0..10).map(|n| (i64::from(n), packet(64, 2_000 + n))).chain([(10, later)]));
     let text = "IMPORT 'library/elements/conntrack.weft';
 CREATE PORT lan ON memory;
@@ -1390,13 +1338,8 @@ fn group_selects_by_given_key() {
     let arp = [&[0xff; 6][..], &[2; 6], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[7; 20]].concat();
     let mut packets = vec![arp];
     for (host, dst_port) in (0..64_u8).flat_map(|host| [1_u16, 2, 3, 4].map(|dst_port| (host, dst_port))) {
-        let mut packet = packet(64, dst_port);
-        packet[29] = host;
-        packet[24..26].fill(0);
-        let header = !sum(&packet[14..34]);
-        packet[24..26].copy_from_slice(&header.to_be_bytes());
-        packet[40..42].fill(0);
-        packets.push(packet);
+        let ip = ethernet().ipv4([10, 0, 0, host], [10, 0, 0, 2]);
+        packets.push(ip.udp(1000, dst_port).payload(b"hello").build());
     }
     capture(&path, &packets);
     // The offset of the key in the frame, and whether there are enough keys that both ports get some.
@@ -1449,14 +1392,8 @@ fn port_examples_work_as_written() {
     let path = |name: &str| folder.0.join(name);
     let example = |name: &str| format!("{}/../../examples/{name}/network.weft", env!("CARGO_MANIFEST_DIR"));
     let to = |dst: [u8; 4], dst_port: u16| {
-        let mut packet = packet(64, dst_port);
-        packet[..6].fill(4);
-        packet[30..34].copy_from_slice(&dst);
-        packet[24..26].fill(0);
-        let header = !sum(&packet[14..34]);
-        packet[24..26].copy_from_slice(&header.to_be_bytes());
-        packet[40..42].fill(0);
-        packet
+        let ip = ethernet().macs([4; 6], [2; 6]).ipv4([10, 0, 0, 1], dst);
+        ip.udp(1000, dst_port).payload(b"hello").build()
     };
     capture(&path("in.pcap"), &[to([10, 1, 0, 9], 53), to([10, 2, 0, 9], 53), to([192, 0, 2, 9], 53)]);
     let replay_chain = |name: &str, chain: Option<&str>, port: &str| -> serde_json::Value {
@@ -1493,26 +1430,19 @@ fn port_examples_work_as_written() {
 fn ipv6_edit_updates_all_checksums() {
     let folder = Folder::new();
     let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
-    // After 54 bytes of Ethernet and IPv6: the protocol, the offset of its checksum, and a packet.
-    let all: [(u8, usize, &[u8]); 4] = [
-        (6, 16, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0, b'x']),
-        (17, 6, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']),
-        (58, 2, &[128, 0, 0, 0, 0, 7, 0, 1, b'd', b'a', b't', b'a']),
-        (58, 2, &[[135, 0, 0, 0, 0, 0, 0, 0].as_slice(), &[9; 16], &[1, 1, 2, 0, 0, 0, 0, 9]].concat()),
-    ];
+    let ip = || ethernet().macs([2; 6], [2; 6]).ipv6([0x20; 16], [0x30; 16]);
+    let solicitation = [&[0; 4][..], &[9; 16], &[1, 1, 2, 0, 0, 0, 0, 9]].concat();
+    let packets = [
+        ip().tcp(1, 2).payload(b"x"),
+        ip().udp(1, 2).payload(b"x"),
+        ip().icmp(128).payload([0, 7, 0, 1, b'd', b'a', b't', b'a']),
+        ip().icmp(135).payload(solicitation),
+    ]
+    .map(FrameBuilder::build);
     let total = |packet: &[u8]| {
         let (protocol, length) = (packet[20], packet[18..20].to_vec());
-        sum(&[&packet[22..], &length, &[0, protocol]].concat())
+        sum(&[&length[..], &[0, protocol], &packet[22..]].concat())
     };
-    let packets = all.map(|(protocol, at, body)| {
-        let mut packet =
-            [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, body.len() as u8, protocol, 64]].concat();
-        packet.extend([[0x20; 16], [0x30; 16]].concat());
-        packet.extend(body);
-        let checksum = !total(&packet);
-        packet[54 + at..56 + at].copy_from_slice(&checksum.to_be_bytes());
-        packet
-    });
     capture(&input, &packets);
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;

@@ -7,7 +7,8 @@ use shop::pb::cart_client::CartClient;
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
-use weft_core::{Time, checksum};
+use weft_core::Time;
+use weft_core::frame::build::ethernet;
 use weft_proto::capture::{LinkType, Packet, Style, Writer};
 
 const NETWORK: &str = "IMPORT 'library/elements/rule_acl.weft';
@@ -647,10 +648,8 @@ CREATE CHAIN edge ON PORT past -> kept AS {name}; END;
 
 /// A capture of this many frames, ten milliseconds apart, all of one flow.
 fn capture(frames: i64) -> Vec<u8> {
-    let mut header = [0x45, 0, 0, 46, 0, 1, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-    let sum = !checksum::fold(checksum::sum(&header));
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    let frame = [&[2; 12][..], &[8, 0], &header, &[0, 7, 0, 8, 0, 26, 0, 0], &[0; 18]].concat();
+    let ip = ethernet().macs([2; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).fragment(1, 0).ttl(9);
+    let frame = ip.udp(7, 8).checksum(0).payload([0; 18]).build();
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
     for n in 0..frames {

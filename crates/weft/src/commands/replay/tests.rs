@@ -4,6 +4,7 @@ use super::choice::Arrival;
 use super::*;
 use crate::cli::BackendName;
 use std::path::PathBuf;
+use weft_core::frame::build::ethernet;
 use weft_core::hash::HashKey;
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain};
 use weft_ir::interp::Interp;
@@ -28,12 +29,7 @@ fn plan() -> PacketPlan {
 
 /// An IPv4 packet with this TTL and an unknown payload.
 fn packet(ttl: u8) -> Vec<u8> {
-    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, ttl, 99, 0, 0];
-    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-    let mut sum: u32 = bytes[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    sum = (sum >> 16) + (sum & 0xffff);
-    bytes[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    bytes
+    ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).ttl(ttl).protocol(99).build()
 }
 
 /// The folder of a test.
