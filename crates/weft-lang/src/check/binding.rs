@@ -3,6 +3,9 @@
 //! Names are resolved in the chain's messages, not in the element. Message fields that the expression reads become
 //! additional columns after the element's own, and the stage gets a specialised copy of the element with them.
 
+use crate::check::scope::BindingContext;
+use crate::check::scope::ListElement;
+use crate::check::scope::Lists;
 use std::collections::BTreeSet;
 
 use weft_core::limits::LIST_ELEMENTS_MAX;
@@ -12,12 +15,12 @@ use weft_core::{Status, Type, Value};
 
 use super::Cx;
 use super::chain::edge::{self, Edge};
-use super::element::Checked;
 use super::expr::Environment;
 use super::new_columns::NewColumns;
 use super::scope::Scope;
 use super::{effects, header, query};
 use crate::ast::{self, ListForm, Path};
+use crate::check::checked::Checked;
 use crate::check::tree::leaf;
 use crate::check::tree::{compound, constant};
 use crate::check::view::View;
@@ -25,27 +28,6 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, ListLocation};
 use crate::source::Span;
 use crate::types;
-
-/// The context of a binding's expression: the messages that it reads.
-pub(super) struct BindingContext<'a> {
-    edge: &'a Edge<'a>,
-    /// The bound column.
-    column: &'a Column,
-    /// The element of the list expression whose condition is checked.
-    item: Option<ListElement>,
-}
-
-/// For each message: the method, and the type of the list's elements.
-type Lists = Vec<(usize, FieldKind)>;
-
-/// The element of a list expression.
-struct ListElement {
-    /// Its name in the condition.
-    name: String,
-    lists: Lists,
-    /// The fields that are read.
-    members: Vec<(Vec<String>, Type, bool)>,
-}
 
 /// An expression and the columns that it reads.
 pub(super) type Computed = (Expr, Vec<(Column, ColumnLocation)>);

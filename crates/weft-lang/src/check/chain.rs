@@ -12,10 +12,10 @@ pub(super) mod whole;
 use weft_core::methods::MethodSet;
 
 use super::Cx;
-use super::element::Checked;
 use super::filter::{self, Filter};
 use super::network::{self, find_cluster, find_listener};
 use crate::ast::{self, ChainOn};
+use crate::check::checked::Checked;
 use crate::hir::{self, Chain, Equivalence, Network};
 use edge::{Edge, methods};
 use ports::packet_edge;

@@ -1,11 +1,13 @@
 //! Checks elements: parameters, columns, declarations, handlers.
 
+use crate::check::checked::Checked;
+use crate::check::checked::SinkDestination;
 use weft_core::types::Repr;
 use weft_core::{Type, Value};
 
 use super::fold::fold;
 use super::scope::{ColumnVisibility, Scope};
-use super::table::{self, Bounds};
+use super::table::{self};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects, frame, header_changes, native, stmt};
 use crate::ast::{self, Decl, Event};
@@ -23,42 +25,6 @@ use crate::types;
 
 /// The name of an expired or evicted row.
 pub(super) const OLD: &str = "OLD";
-
-/// An element, and the parts that depend on an instance's parameters.
-#[derive(Clone, Debug)]
-pub(super) struct Checked {
-    pub(super) element: Element,
-    /// The limits of each table.
-    pub(super) bounds: Vec<Bounds>,
-    /// The interval of each `ON EVERY`.
-    pub(super) every: Vec<Option<Expr>>,
-    /// The destination of each sink.
-    pub(super) targets: Vec<SinkDestination>,
-    /// Columns that have a fixed location in or beside the frame: index into [`Element::columns`], and the location.
-    pub(super) frames: Vec<(usize, ColumnLocation)>,
-}
-
-impl Checked {
-    /// An element without declarations.
-    pub(super) fn empty(name: &str, span: Span) -> Self {
-        let element = Element::empty(name, span);
-        Self { element, bounds: Vec::new(), every: Vec::new(), targets: Vec::new(), frames: Vec::new() }
-    }
-}
-
-/// The destination of a sink's rows, as written.
-#[derive(Clone, Debug)]
-pub(super) enum SinkDestination {
-    Stdout,
-    Metrics,
-    /// None after an error.
-    File(Option<Expr>),
-    /// None after an error.
-    Table {
-        table: Option<TableRef>,
-        deletes: bool,
-    },
-}
 
 /// Checks an element; None if this version does not support its layer.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {

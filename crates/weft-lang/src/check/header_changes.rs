@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use weft_core::wire::{FieldId, Protocol, ProtocolId, Width, bits_max};
 use weft_core::{Type, Value};
 
-use super::element::Checked;
 use super::expr::Environment;
 use super::scope::Scope;
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};
-use super::{Cx, all, frame, stmt};
+use super::{Cx, all, frame};
 use crate::ast::{self, Assign, Ident, Path};
+use crate::check::checked::Checked;
 use crate::check::suggest::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -26,7 +26,7 @@ const HEADERS_MAX: usize = 16;
 
 /// Checks a PUSH of at most [`HEADERS_MAX`] headers.
 pub(super) fn push(scope: &mut Scope<'_, '_>, headers: &[ast::Pushed], span: Span) -> Option<StmtKind> {
-    stmt::check_action(scope, &[HandlerKind::Request], "PUSH", span)?;
+    crate::check::action::check_action(scope, &[HandlerKind::Request], "PUSH", span)?;
     if headers.len() > HEADERS_MAX {
         let message = format!("{} headers in one PUSH", headers.len());
         let help = "push the others with another PUSH";
@@ -41,7 +41,7 @@ pub(super) fn push(scope: &mut Scope<'_, '_>, headers: &[ast::Pushed], span: Spa
 
 /// Checks a POP: of the element's layer, down to a layer, or of one header.
 pub(super) fn pop(scope: &mut Scope<'_, '_>, to: bool, layer: Option<&Path>, span: Span) -> Option<StmtKind> {
-    stmt::check_action(scope, &[HandlerKind::Request], "POP", span)?;
+    crate::check::action::check_action(scope, &[HandlerKind::Request], "POP", span)?;
     let Some(path) = layer else {
         if let Layer::Packet(Some(layer)) = &scope.element.layer {
             return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
@@ -66,14 +66,14 @@ pub(super) fn pop(scope: &mut Scope<'_, '_>, to: bool, layer: Option<&Path>, spa
 
 /// Checks CUT.
 pub(super) fn cut(scope: &mut Scope<'_, '_>, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
-    stmt::check_action(scope, &[HandlerKind::Request], "CUT", span)?;
+    crate::check::action::check_action(scope, &[HandlerKind::Request], "CUT", span)?;
     let bytes = scope.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
     Some(StmtKind::Cut { bytes })
 }
 
 /// Checks FRAGMENT.
 pub(super) fn fragment(scope: &mut Scope<'_, '_>, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
-    stmt::check_action(scope, &[HandlerKind::Request], "FRAGMENT", span)?;
+    crate::check::action::check_action(scope, &[HandlerKind::Request], "FRAGMENT", span)?;
     let bytes = scope.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
     Some(StmtKind::Fragment { bytes })
 }

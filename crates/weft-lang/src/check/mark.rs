@@ -3,9 +3,9 @@
 use weft_core::Type;
 use weft_core::marks::Mark;
 
+use super::all;
 use super::expr::Environment;
 use super::scope::Scope;
-use super::{all, stmt};
 use crate::ast::{self, Assign};
 use crate::check::suggest::with_nearest;
 use crate::check::view::View;
@@ -49,7 +49,7 @@ fn check_mark(scope: &mut Scope<'_, '_>, span: Span) -> Option<()> {
             .with_help("use MARK in ON OPEN or ON REQUEST")
             .refuse(scope.cx);
     }
-    stmt::check_action(scope, &[HandlerKind::Open, HandlerKind::Request], "MARK", span)
+    crate::check::action::check_action(scope, &[HandlerKind::Open, HandlerKind::Request], "MARK", span)
 }
 
 /// Checks one field of a MARK. `before` are the fields that precede it.

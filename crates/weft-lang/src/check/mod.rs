@@ -17,8 +17,10 @@ use crate::resolve::{self, Program, Resolver};
 use crate::source::{DIAGNOSTICS_MAX, SourceMap, Span};
 use crate::types;
 
+mod action;
 mod binding;
 mod chain;
+mod checked;
 mod effects;
 mod element;
 mod expr;
@@ -39,6 +41,7 @@ mod null_narrowing;
 mod query;
 pub mod queue;
 pub(crate) mod scope;
+mod settings;
 pub mod size;
 mod stmt;
 mod suggest;
@@ -498,7 +501,7 @@ fn filters<'a>(
     cx: &mut Cx<'_>,
     tables: &[hir::Table],
     items: &[&'a Item],
-    elements: &mut Vec<element::Checked>,
+    elements: &mut Vec<checked::Checked>,
 ) -> Vec<filter::Filter<'a>> {
     let mut filters = Vec::new();
     for item in items {

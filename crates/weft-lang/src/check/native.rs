@@ -5,11 +5,11 @@ use weft_core::{Type, Value};
 
 use super::expr::{Environment, n_given};
 use super::functions;
-use super::network::settings;
 use super::scope::Scope;
 use super::{Cx, empty_element};
 use super::{all, binding};
 use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
+use crate::check::settings::settings;
 use crate::check::suggest::article;
 use crate::check::suggest::with_nearest;
 use crate::check::view::View;

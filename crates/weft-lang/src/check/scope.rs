@@ -1,25 +1,25 @@
 //! Name resolution: the meaning of a name at a point in a program.
 
+mod bound;
 mod locals;
+mod resolve;
 mod rows;
 mod unknown;
 
 use crate::check::tree::leaf;
 use crate::check::view::View;
-use weft_core::types::Type;
-use weft_core::{Status, Value};
 
-use super::binding::BindingContext;
+use super::Cx;
 use super::new_columns::NewColumns;
-use super::null_narrowing::{NonNull, NonNulls};
-use super::{Cx, binding, frame, table};
-use crate::ast::{Ident, Path};
+use super::null_narrowing::NonNulls;
+use crate::ast::Ident;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Column, ColumnLocation, Element, Expr, ExprKind, HandlerKind, Layer, Local, Row, RowId, Table, TableRef,
 };
 use crate::source::Span;
 
+pub(super) use bound::{BindingContext, ListElement, Lists};
 use locals::Locals;
 use rows::Rows;
 pub(super) use rows::{ColumnVisibility, VisibleRow};
@@ -112,82 +112,8 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// The column of a table; reports an error if it is unknown.
-    pub(super) fn column_of(&mut self, table: TableRef, name: &Ident) -> Option<usize> {
-        table::column_of(self.cx, self.table(table), name)
-    }
-
-    // ---- names -------------------------------------------------------------------------------------------------
-
-    /// Resolves a path to its value. Reports an unknown one.
-    pub(super) fn resolve(&mut self, path: &Path) -> Option<Expr> {
-        if let Some(found) = binding::bound_path(self, path) {
-            return found;
-        }
-        match path.segments.as_slice() {
-            [name] => self.bare_name(name),
-            [first, column] if first.name == "input" => self.input_column(column),
-            [alias, column] => {
-                match self.rows.visible().iter().rfind(|visible| visible.alias == alias.name) {
-                    Some(&VisibleRow { row, .. }) => {
-                        let column_index = self.column_of(self.rows.get(row).table, column)?;
-                        self.row_column(row, column_index, path.span)
-                    }
-                    None => self.layer_path(path),
-                }
-            }
-            _ => self.layer_path(path),
-        }
-    }
-
-    /// A path that begins with a layer of a frame, or with an unknown name.
-    fn layer_path(&mut self, path: &Path) -> Option<Expr> {
-        match frame::frame_path(self, path) {
-            Some(found) => found,
-            None => unknown::unknown_path(self, path),
-        }
-    }
-
-    /// Resolves a name without a dot: a LET, a column of a joined row, a column of the element, or a declaration.
-    /// None if it is unknown.
-    fn bare_name(&mut self, name: &Ident) -> Option<Expr> {
-        if let Some((_, local)) = self.locals.find(&name.name) {
-            let id = (*local)?;
-            let Local { ty, nullable, .. } = *self.locals.get(id);
-            let nullable = nullable && !self.non_null.contains(NonNull::Local(id));
-            return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
-        }
-        if let Some(found) = self.joined_column(name) {
-            return found;
-        }
-        if let Some(at) = self.own_column(&name.name) {
-            return self.element_column(at, name.span);
-        }
-        if let Some(found) = self.declared(name) {
-            return found;
-        }
-        if let Some(found) = self.read_meta(name) {
-            return Some(found);
-        }
-        if name.name == "error" && self.view == View::Handler(HandlerKind::Error) {
-            return Some(leaf(ExprKind::FaultName, Type::Text(None), false, name.span));
-        }
-        if name.name == frame::EGRESS && self.is_frame_here() {
-            return Some(leaf(ExprKind::Egress, Type::Text(None), true, name.span));
-        }
-        let path = Path { segments: vec![name.clone()], span: name.span };
-        if let Some(found) = frame::frame_path(self, &path) {
-            return found;
-        }
-        if let Some(status) = Status::from_name(&name.name) {
-            let value = Value::Int(i64::from(status.code()));
-            return Some(leaf(ExprKind::Const(value), Type::Status, false, name.span));
-        }
-        unknown::unknown_name(self, name)
-    }
-
     /// Finds the column of a visible row; the inner None is a reported error.
-    fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
+    pub(in crate::check) fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
         for visible in self.rows.visible().iter().rev() {
             let table = self.table(self.rows.get(visible.row).table);
@@ -250,7 +176,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     /// Reads a column of the element.
-    fn element_column(&mut self, at: usize, span: Span) -> Option<Expr> {
+    pub(in crate::check) fn element_column(&mut self, at: usize, span: Span) -> Option<Expr> {
         let column = &self.element.columns[at];
         let known = !self.cx.is_broken(column.span);
         known.then(|| leaf(ExprKind::Column(at), column.ty, column.nullable, span))
@@ -267,34 +193,8 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// Resolves a CALL column, a variable, or a parameter.
-    fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
-        let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::StatusCondition);
-        let element = self.element;
-        if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
-            && self.view.has_call()
-        {
-            let cell = &element.call[at];
-            let expr = leaf(ExprKind::Call(at), cell.ty, false, name.span);
-            return Some((!self.cx.is_broken(cell.span)).then_some(expr));
-        }
-        if let Some(at) = element.vars.iter().position(|var| var.name == name.name)
-            && !is_start
-        {
-            return Some(self.var(at, name));
-        }
-        let at = element.params.iter().position(|param| param.name == name.name)?;
-        let param = &element.params[at];
-        if param.function.is_some() {
-            super::native::not_a_value(self.cx, param, name);
-            return Some(None);
-        }
-        let expr = leaf(ExprKind::Param(at), param.ty, param.nullable, name.span);
-        Some((!self.cx.is_broken(param.span)).then_some(expr))
-    }
-
     /// Reads a variable. Reports a merged variable outside of ON EVERY.
-    fn var(&mut self, at: usize, name: &Ident) -> Option<Expr> {
+    pub(in crate::check) fn var(&mut self, at: usize, name: &Ident) -> Option<Expr> {
         let var = &self.element.vars[at];
         if self.cx.is_broken(var.span) {
             return None;

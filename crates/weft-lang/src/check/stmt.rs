@@ -5,6 +5,7 @@ mod rows;
 mod verdict;
 
 use crate::ast::{self, Ident, StmtKind as Ast};
+use crate::check::action::check_action;
 use crate::check::expr::Environment;
 use crate::check::header::header_name;
 use crate::check::named_ports::{NoPort, is_reserved};
@@ -409,34 +410,6 @@ fn reset(scope: &mut Scope<'_, '_>, target: &Ident) -> Option<StmtKind> {
         return scope.cx.refuse(code::ACTION_NOT_HERE, message, target.span, "reset here", help);
     }
     Some(StmtKind::Reset { var })
-}
-
-/// The names of the handlers that are possible for the element.
-fn events(scope: &Scope<'_, '_>, kinds: &[HandlerKind]) -> Vec<&'static str> {
-    if !scope.is_packet() {
-        return kinds.iter().map(|kind| View::Handler(*kind).words()).collect();
-    }
-    let mut names = vec!["ON PACKET"];
-    if kinds.contains(&HandlerKind::Error) {
-        names.push(View::Handler(HandlerKind::Error).words());
-    }
-    names
-}
-
-/// Checks that the handler permits an action. Reports the handlers that do.
-pub(super) fn check_action(
-    scope: &mut Scope<'_, '_>,
-    allowed: &[HandlerKind],
-    what: &str,
-    span: Span,
-) -> Option<()> {
-    if matches!(scope.view, View::Handler(kind) if allowed.contains(&kind)) {
-        return Some(());
-    }
-    let names = events(scope, allowed);
-    let message = format!("{what} is not available in {}", scope.words());
-    let help = format!("{what} is allowed in {}", names.join(", "));
-    scope.cx.refuse(code::ACTION_NOT_HERE, message, span, "no message here", help)
 }
 
 /// Reports a statement that elements on frames do not have.

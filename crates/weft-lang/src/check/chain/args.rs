@@ -3,7 +3,7 @@
 use weft_core::Value;
 
 use crate::ast::{Ident, Stage, StageArg};
-use crate::check::element::Checked;
+use crate::check::checked::Checked;
 use crate::check::scope::Scope;
 use crate::check::suggest::with_nearest;
 use crate::check::view::View;

@@ -7,7 +7,7 @@ use weft_core::schema::{FieldKind, Presence};
 
 use super::edge::{Edge, in_all_messages, is_value_of_wrapper, no_such_field};
 use crate::ast::{self, Ident, Stage, StageArg};
-use crate::check::element::Checked;
+use crate::check::checked::Checked;
 use crate::check::suggest::with_nearest;
 use crate::check::view::{METAS, View, is_nullable_in_response};
 use crate::check::{Cx, binding as expression, frame, header, walk};

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_core::limits::ELEMENTS_MAX;
 use weft_core::{Interval, Type, Value};
 
-use super::super::element::Checked;
 use super::super::scope::Scope;
 use super::super::{Cx, empty_element};
 use crate::ast::{self, ChainOn, ChainOption, ChainOptionKind, Ident, Side, Stage, StageNode};
+use crate::check::checked::Checked;
 use crate::check::suggest::with_nearest;
 use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};

@@ -6,7 +6,7 @@ use weft_core::limits::INPUTS_MAX;
 
 use super::options::mandatory_may_fail;
 use crate::ast;
-use crate::check::element::Checked;
+use crate::check::checked::Checked;
 use crate::check::network::overlap;
 use crate::check::{Cx, walk};
 use crate::diagnostic::{Diagnostic, code};

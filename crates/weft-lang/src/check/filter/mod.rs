@@ -7,12 +7,13 @@
 use weft_core::Type;
 use weft_core::filter::KeyId;
 
-use super::element::{self, Checked};
+use super::element;
 use super::expr::Environment;
 use super::scope::Scope;
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects};
 use crate::ast::{self, Policy, PolicyKind};
+use crate::check::checked::Checked;
 use crate::check::tree::leaf;
 use crate::check::view::View;
 use crate::diagnostic::{Diagnostic, code};

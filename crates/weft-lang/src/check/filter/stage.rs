@@ -6,7 +6,7 @@ use crate::check::Cx;
 use crate::check::chain::args::params;
 use crate::check::chain::bind::bindings;
 use crate::check::chain::edge::Edge;
-use crate::check::element::Checked;
+use crate::check::checked::Checked;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{FilterInstance, Instance};
 

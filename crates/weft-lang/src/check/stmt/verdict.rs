@@ -1,7 +1,8 @@
 //! Checks verdicts.
 
-use super::{events, is_known, not_on_packet, not_on_rpc, target, written_header};
+use super::{is_known, not_on_packet, not_on_rpc, target, written_header};
 use crate::ast::{self, Ident, VerdictKind as AstVerdict};
+use crate::check::action::events;
 use crate::check::all;
 use crate::check::expr::Environment;
 use crate::check::scope::Scope;

@@ -1,0 +1,41 @@
+//! A checked element.
+
+use super::table::Bounds;
+use crate::hir::{ColumnLocation, Element, Expr, TableRef};
+use crate::source::Span;
+
+/// An element, and the parts that depend on an instance's parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Checked {
+    pub(super) element: Element,
+    /// The limits of each table.
+    pub(super) bounds: Vec<Bounds>,
+    /// The interval of each `ON EVERY`.
+    pub(super) every: Vec<Option<Expr>>,
+    /// The destination of each sink.
+    pub(super) targets: Vec<SinkDestination>,
+    /// Columns that have a fixed location in or beside the frame: index into [`Element::columns`], and the location.
+    pub(super) frames: Vec<(usize, ColumnLocation)>,
+}
+
+impl Checked {
+    /// An element without declarations.
+    pub(super) fn empty(name: &str, span: Span) -> Self {
+        let element = Element::empty(name, span);
+        Self { element, bounds: Vec::new(), every: Vec::new(), targets: Vec::new(), frames: Vec::new() }
+    }
+}
+
+/// The destination of a sink's rows, as written.
+#[derive(Clone, Debug)]
+pub(super) enum SinkDestination {
+    Stdout,
+    Metrics,
+    /// None after an error.
+    File(Option<Expr>),
+    /// None after an error.
+    Table {
+        table: Option<TableRef>,
+        deletes: bool,
+    },
+}
