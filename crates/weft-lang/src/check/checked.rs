@@ -1,6 +1,5 @@
 //! A checked element.
 
-use super::table::Bounds;
 use crate::hir::{ColumnLocation, Element, Expr, TableRef};
 use crate::source::Span;
 
@@ -38,4 +37,19 @@ pub(super) enum SinkDestination {
         table: Option<TableRef>,
         deletes: bool,
     },
+}
+
+/// The limits of a table as expressions; parameters determine their values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) rows: Option<Expr>,
+    pub(super) ttl: Option<Expr>,
+    pub(super) ttl_on_insert: Option<Expr>,
+}
+
+impl Bounds {
+    /// Whether rows expire.
+    pub(super) fn expires(&self) -> bool {
+        self.ttl.is_some() || self.ttl_on_insert.is_some()
+    }
 }

@@ -3,9 +3,7 @@
 use weft_core::Type;
 use weft_core::limits::ARGUMENTS_MAX;
 
-use super::expr::Call;
-use super::queue::{Checker, functions as q};
-use super::wire::expr::{ExprReader, Typed};
+use super::queue::build as q;
 use crate::hir::{Function, QueueBinary, QueueExpr, QueueUnary};
 use crate::source::Span;
 
@@ -80,11 +78,28 @@ pub(super) enum QueueFunction {
     /// An expression of the arguments.
     Build(fn(&[QueueExpr], Span) -> QueueExpr),
     /// An expression that depends on the queue or on words.
-    Read(fn(&mut Checker<'_, '_>, Call<'_>) -> Option<QueueExpr>),
+    Read(QueueRead),
+}
+
+/// A function that depends on the queue, or on words of its call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum QueueRead {
+    Flow,
+    Partitions,
+    Present,
+    Rand,
 }
 
 /// What a call becomes in a header of a protocol.
-pub(super) type WireFunction = fn(&mut ExprReader<'_, '_, '_>, Call<'_>, &Signature) -> Option<Typed>;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WireFunction {
+    BytesAfter,
+    Checksum,
+    Count,
+    Flow,
+    Peek,
+    Present,
+}
 
 impl Signature {
     /// The name in lower case.
@@ -131,8 +146,10 @@ use ElementFunction as E;
 use Function as F;
 use QueueBinary as B;
 use QueueFunction as Q;
+use QueueRead as R;
 use QueueUnary as U;
 use Shape as S;
+use WireFunction as W;
 
 macro_rules! functions {
     ($($text:literal $doc:literal $shape:expr, $($place:ident($($function:expr)?))*;)*) => {
@@ -148,36 +165,36 @@ functions! {
     "bit_and(a, b)" "the bits that both have" S::Each(C::Whole, 2, 2, I64), queue(Q::Binary(B::BitAnd));
     "bit_or(a, b)" "the bits that one of them has" S::Each(C::Whole, 2, 2, I64), queue(Q::Binary(B::BitOr));
     "bytes_after(field)" "bytes from the end of a field to the end of the layer"
-        S::Words(1, 1), wire(|h, c, s| h.bytes_after(c, s));
+        S::Words(1, 1), wire(W::BytesAfter);
     "ceil(F64) F64" "the smallest integer not less than the value"
         S::Fixed(&[F64], F64), element(F::Ceil) queue(Q::Unary(U::Ceil));
     "checksum(header)" "a checksum of the header, or also of the payload and the pseudo header"
-        S::Words(0, MANY), wire(|h, c, s| h.checksum(c, s));
+        S::Words(0, MANY), wire(W::Checksum);
     "checksum_or_zero(pseudo, header, payload)" "a checksum that may be absent"
-        S::Words(0, MANY), wire(|h, c, s| h.checksum(c, s));
+        S::Words(0, MANY), wire(W::Checksum);
     "coalesce(T?, ...) T" "the first value that is not NULL" S::Same(C::Any, 2, MANY), element(F::Coalesce);
     "coalesce_zero(a, b)" "b if a is 0" S::Same(C::Whole, 2, 2), queue(Q::Build(q::coalesce_zero));
     "concat(TEXT, ...) TEXT" "concatenates texts, like `||`"
         S::Same(C::Any, 1, MANY), element_as(E::Concat) fallible();
     "contains(TEXT, TEXT) BOOL" "whether the first contains the second"
         S::Fixed(&[TEXT, TEXT], Type::Bool), element(F::Contains);
-    "count(repeat)" "the rounds of a REPEAT" S::Words(1, 1), wire(|h, c, s| h.count(c, s));
+    "count(repeat)" "the rounds of a REPEAT" S::Words(1, 1), wire(W::Count);
     "counted(m BYTES, bin U64) BYTES" "increments the 16-bit counter `bin`, in `SET m = counted(m, bin)`"
         S::Fixed(&[BYTES, U64], BYTES), element(F::Counted);
     "crc32c(header, payload)" "a CRC, least significant byte first"
-        S::Words(0, MANY), wire(|h, c, s| h.checksum(c, s));
+        S::Words(0, MANY), wire(W::Checksum);
     "ends_with(TEXT, TEXT) BOOL" "whether the first ends with the second"
         S::Fixed(&[TEXT, TEXT], Type::Bool), element(F::EndsWith);
     "float(x) F64" "the value as an F64" S::Convert(F64), element_as(E::Cast) queue(Q::Cast) fallible();
     "floor(F64) F64" "the largest integer not greater than the value"
         S::Fixed(&[F64], F64), element(F::Floor) queue(Q::Unary(U::Floor));
-    "flow()" "the hash of the packet's flow, p.flow" S::Fixed(&[], I64), queue(Q::Read(q::flow));
+    "flow()" "the hash of the packet's flow, p.flow" S::Fixed(&[], I64), queue(Q::Read(R::Flow));
     "greatest(T, ...) T" "the largest value; NULL if any value is NULL"
         S::Same(C::Ordered, 1, MANY), element(F::Greatest) queue(Q::Binary(B::Greatest));
     "hash(x, ...) U64" "the system's hash function, the same on every node"
         S::Each(C::Any, 1, MANY, U64), element(F::Hash);
     "hash(n [, m])" "32 bits" S::Each(C::Whole, 1, 2, I64), queue(Q::Build(q::hash));
-    "hash(inner.flow)" "a 32-bit hash of the carried flow" S::Words(1, 1), wire(|h, c, s| h.flow(c, s));
+    "hash(inner.flow)" "a 32-bit hash of the carried flow" S::Words(1, 1), wire(W::Flow);
     "hash_slot(x, n I64) I64" "the hash of x modulo n, 0 to n - 1"
         S::First(C::Any, &[I64], Some(I64)), element(F::HashSlot) fallible();
     "in_prefix(IPADDR, CIDR) BOOL" "whether the address is in the network"
@@ -200,14 +217,14 @@ functions! {
     "nullif(T, T) T?" "NULL if both are equal, otherwise the first" S::Same(C::Any, 2, 2), element(F::NullIf);
     "number(a)" "a whole number without its unit, of F64 toward zero" S::Convert(I64), queue(Q::Cast);
     "partitions(p.src)" "partitions in use for the same source, this packet's included"
-        S::Words(1, 1), queue(Q::Read(q::partitions));
-    "peek bit(n)" "the first bits after the header" S::Words(1, 1), wire(|h, c, s| h.peek(c, s));
+        S::Words(1, 1), queue(Q::Read(R::Partitions));
+    "peek bit(n)" "the first bits after the header" S::Words(1, 1), wire(W::Peek);
     "prefix_bits(CIDR) U8" "the prefix length of the network: 24 for `10.1.2.0/24`"
         S::Fixed(&[Type::Cidr], Type::Uint(8)), element(F::PrefixBits);
-    "present(vlan) BOOL" "the packet has this header" S::Words(1, 1), queue(Q::Read(q::present));
-    "present(field) BOOL" "the field is present" S::Words(1, 1), wire(|h, c, s| h.present(c, s));
+    "present(vlan) BOOL" "the packet has this header" S::Words(1, 1), queue(Q::Read(R::Present));
+    "present(field) BOOL" "the field is present" S::Words(1, 1), wire(W::Present);
     "rand() F64" "a uniform random number in [0, 1), the same on each replay"
-        S::Fixed(&[], F64), element(F::Rand(0)) queue(Q::Read(q::rand));
+        S::Fixed(&[], F64), element(F::Rand(0)) queue(Q::Read(R::Rand));
     "round(F64) F64" "the nearest integer, ties to even"
         S::Fixed(&[F64], F64), element(F::Round) queue(Q::Unary(U::Round));
     "rsqrt(n) F64" "1 / sqrt(n)" S::Fixed(&[F64], F64), queue(Q::Build(q::rsqrt));

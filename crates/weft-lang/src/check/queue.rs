@@ -4,6 +4,7 @@
 //! once, because equal diagnostics at one place are merged.
 
 mod body;
+pub(super) mod build;
 mod clock;
 mod diagnostic_origin;
 pub(crate) mod expr;

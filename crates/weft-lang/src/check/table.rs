@@ -1,5 +1,6 @@
 //! Checks declarations of tables: columns, key, limits.
 
+use crate::check::checked::Bounds;
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
 
@@ -19,21 +20,6 @@ use crate::types;
 
 /// The maximum length of a CHECK in a message.
 const CHECK_CHARS_MAX: usize = 200;
-
-/// The limits of a table as expressions; parameters determine their values.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Bounds {
-    pub(super) rows: Option<Expr>,
-    pub(super) ttl: Option<Expr>,
-    pub(super) ttl_on_insert: Option<Expr>,
-}
-
-impl Bounds {
-    /// Whether rows expire.
-    pub(super) fn expires(&self) -> bool {
-        self.ttl.is_some() || self.ttl_on_insert.is_some()
-    }
-}
 
 /// The columns of a table in written order.
 pub(super) fn written_order(table: &Table) -> Vec<usize> {

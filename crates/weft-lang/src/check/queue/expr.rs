@@ -1,6 +1,10 @@
 //! Expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
 
 use super::Checker;
+use super::build::binary;
+use super::build::literal;
+use super::build::unary;
+use super::functions;
 use super::range::Range;
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path};
 use crate::check::expr::{Call, Environment, Node, Side, in_pairs};
@@ -160,7 +164,7 @@ impl Environment for Checker<'_, '_> {
             QueueFunction::Unary(op) => unary(op, args.remove(0), ty),
             QueueFunction::Binary(op) => in_pairs(args, |a, b| binary(op, a, b, ty))?,
             QueueFunction::Build(build) => build(&args, call.span),
-            QueueFunction::Read(read) => read(self, call)?,
+            QueueFunction::Read(function) => functions::read(self, function, call)?,
             QueueFunction::Cast => {
                 let value = args.remove(0);
                 match (value.ty, ty) {
@@ -374,29 +378,6 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
     };
     let bits = (number * unit).round();
     (1.0..=1e13).contains(&bits).then_some(bits as u64)
-}
-
-pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
-    QueueExpr { kind: Kind::Literal(value), ty, span }
-}
-
-pub(super) fn operand(place: Operand, ty: T, span: Span) -> QueueExpr {
-    QueueExpr { kind: Kind::Operand(place), ty, span }
-}
-
-/// A test whether a word of a packet is not 0.
-pub(super) fn truth(of: Operand, span: Span) -> QueueExpr {
-    binary(B::Ne, operand(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
-}
-
-pub(super) fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
-    let span = a.span;
-    QueueExpr { kind: Kind::Unary(op, Box::new(a)), ty, span }
-}
-
-pub(super) fn binary(op: B, a: QueueExpr, b: QueueExpr, ty: T) -> QueueExpr {
-    let span = a.span.to(b.span);
-    QueueExpr { kind: Kind::Binary(op, Box::new(a), Box::new(b)), ty, span }
 }
 
 /// Builds a comparison.

@@ -1,95 +1,31 @@
-//! The functions of queues that are more than one operation.
+//! The functions of queues that depend on the queue or on words.
 
 use super::Checker;
-use super::expr::{binary, literal, operand, truth, unary};
+use super::build::{operand, truth};
 use super::names::{IMPORT_PROTOCOL, ResolvedName};
 use crate::ast::ExprKind as Ast;
 use crate::check::expr::Call;
+use crate::check::functions::QueueRead;
 use crate::diagnostic::code;
-use crate::hir::{
-    QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueOperand as Operand,
-    QueueType as T, QueueUnary as U,
-};
+use crate::hir::{QueueExpr, QueueExprKind as Kind, QueueOperand as Operand, QueueType as T};
 use crate::source::Span;
 
-fn int(n: i64, span: Span) -> QueueExpr {
-    literal(Literal::Int(n), T::Number, span)
-}
-
-fn number(op: B, a: QueueExpr, b: QueueExpr) -> QueueExpr {
-    binary(op, a, b, T::Number)
-}
-
-pub(in crate::check) fn now(_args: &[QueueExpr], span: Span) -> QueueExpr {
-    operand(Operand::Now, T::Timestamp, span)
-}
-
-pub(in crate::check) fn hash(args: &[QueueExpr], _span: Span) -> QueueExpr {
-    let first = unary(U::Hash, args[0].clone(), T::Number);
-    match args.get(1) {
-        None => first,
-        Some(second) => number(B::HashMix, first, second.clone()),
+/// Builds a call of a function that depends on the queue or on words.
+pub(super) fn read(queue: &mut Checker<'_, '_>, function: QueueRead, call: Call<'_>) -> Option<QueueExpr> {
+    match function {
+        QueueRead::Flow => flow(queue, call),
+        QueueRead::Partitions => partitions(queue, call),
+        QueueRead::Present => present(queue, call),
+        QueueRead::Rand => rand(queue, call),
     }
 }
 
-pub(in crate::check) fn rsqrt(args: &[QueueExpr], span: Span) -> QueueExpr {
-    let root = unary(U::Sqrt, args[0].clone(), T::Float);
-    binary(B::Div, literal(Literal::Float(1.0), T::Float, span), root, T::Float)
-}
-
-/// Linux, include/net/codel_impl.h: a step in Q0.32 of which 16 bits are kept.
-pub(in crate::check) fn rsqrt_step(args: &[QueueExpr], span: Span) -> QueueExpr {
-    let [r, n] = [&args[0], &args[1]].map(Clone::clone);
-    let shift = |op, a, n| number(op, a, int(n, span));
-    let inverse = shift(B::ShiftLeft, r, 16);
-    let square = shift(B::ShiftRight, number(B::Mul, inverse.clone(), inverse.clone()), 32);
-    let value = number(B::Sub, int(3 << 32, span), number(B::Mul, n, square));
-    let value = number(B::Mul, shift(B::ShiftRight, value, 2), inverse);
-    shift(B::ShiftRight, shift(B::ShiftRight, value, 31), 16)
-}
-
-pub(in crate::check) fn scale(args: &[QueueExpr], span: Span) -> QueueExpr {
-    let product = binary(B::Mul, args[0].clone(), args[1].clone(), T::Interval);
-    binary(B::ShiftRight, product, int(16, span), T::Interval)
-}
-
-pub(in crate::check) fn seconds(args: &[QueueExpr], span: Span) -> QueueExpr {
-    let ns = unary(U::ToFloat, args[0].clone(), T::Float);
-    binary(B::Div, ns, literal(Literal::Float(1e9), T::Float, span), T::Float)
-}
-
-pub(in crate::check) fn send_time(args: &[QueueExpr], span: Span) -> QueueExpr {
-    binary(B::Div, bit_ns(args, span), args[1].clone(), T::Interval)
-}
-
-pub(in crate::check) fn send_rest(args: &[QueueExpr], span: Span) -> QueueExpr {
-    number(B::Rem, bit_ns(args, span), args[1].clone())
-}
-
-/// The bits of a packet times the nanoseconds of a second, and the remainder of earlier packets.
-fn bit_ns(args: &[QueueExpr], span: Span) -> QueueExpr {
-    let bit_ns = number(B::Mul, args[0].clone(), int(8_000_000_000, span));
-    match args.get(2) {
-        None => bit_ns,
-        Some(rest) => number(B::Add, bit_ns, rest.clone()),
-    }
-}
-
-pub(in crate::check) fn coalesce_zero(args: &[QueueExpr], span: Span) -> QueueExpr {
-    let [a, b] = [&args[0], &args[1]].map(Clone::clone);
-    let ty = a.ty;
-    let is_zero = binary(B::Eq, a.clone(), literal(Literal::Int(0), ty, span), T::Bool);
-    QueueExpr { kind: Kind::Case(vec![(is_zero, b)], Box::new(a)), ty, span }
-}
-
-// ---- functions of the queue ------------------------------------------------------------------------------------
-
-pub(in crate::check) fn rand(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
+fn rand(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     queue.n_rand += 1;
     Some(QueueExpr { kind: Kind::Rand(queue.n_rand - 1), ty: T::Float, span: call.span })
 }
 
-pub(in crate::check) fn flow(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
+fn flow(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     queue.record_field("flow");
     if !queue.sees_packet() {
         return queue.not_a_queue_expr(call.span);
@@ -97,7 +33,7 @@ pub(in crate::check) fn flow(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Opt
     Some(operand(Operand::Field("flow".to_owned()), T::Number, call.span))
 }
 
-pub(in crate::check) fn partitions(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
+fn partitions(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     let Ast::Path(path) = &call.args[0].kind else { return not_counted(queue, call.args[0].span) };
     let by = match queue.resolve(path)?.0 {
         ResolvedName::Operand(by) if is_counted(&by) => by,
@@ -127,7 +63,7 @@ fn not_counted<R>(queue: &mut Checker<'_, '_>, span: Span) -> Option<R> {
     queue.cx.refuse(code::QUEUE_NOT_SEEN, message, span, "field missing", help)
 }
 
-pub(in crate::check) fn present(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
+fn present(queue: &mut Checker<'_, '_>, call: Call<'_>) -> Option<QueueExpr> {
     let Ast::Path(path) = &call.args[0].kind else {
         return queue.not_a_queue_expr(call.args[0].span);
     };

@@ -1,6 +1,6 @@
 //! The names in queues: packet fields, counts, variables, parameters, and header fields.
 
-use super::expr::{binary, literal, operand, truth};
+use super::build::{binary, literal, operand, truth};
 use super::{Checker, QueueName};
 use crate::ast::Path;
 use crate::check::suggest::with_nearest;

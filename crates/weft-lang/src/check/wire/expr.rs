@@ -6,7 +6,7 @@ use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_
 use super::header::Header;
 use crate::ast::{self, ExprKind as Ast, Ident, Path};
 use crate::check::expr::{Call, Environment, Node, Side, bad_arguments, can_compare, mirrored};
-use crate::check::functions::{Class, Signature};
+use crate::check::functions::{Class, Signature, WireFunction};
 use crate::check::suggest::with_nearest;
 use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
@@ -247,7 +247,14 @@ impl Environment for ExprReader<'_, '_, '_> {
         _args: Vec<Typed>,
         _ty: Type,
     ) -> Option<Typed> {
-        signature.wire.and_then(|function| function(self, call, signature))
+        match signature.wire? {
+            WireFunction::BytesAfter => self.bytes_after(call, signature),
+            WireFunction::Checksum => self.checksum(call, signature),
+            WireFunction::Count => self.count(call, signature),
+            WireFunction::Flow => self.flow(call, signature),
+            WireFunction::Peek => self.peek(call, signature),
+            WireFunction::Present => self.present(call, signature),
+        }
     }
 
     fn warn_of_comparison(&mut self, op: CompareOp, [left, right]: [Side<'_, Typed>; 2]) {
