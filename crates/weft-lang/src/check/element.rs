@@ -2,6 +2,7 @@
 
 use crate::check::checked::Checked;
 use crate::check::checked::SinkDestination;
+use crate::check::view::OLD;
 use weft_core::types::Repr;
 use weft_core::{Type, Value};
 
@@ -22,9 +23,6 @@ use crate::hir::{
 };
 use crate::source::Span;
 use crate::types;
-
-/// The name of an expired or evicted row.
-pub(super) const OLD: &str = "OLD";
 
 /// Checks an element; None if this version does not support its layer.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {

@@ -1,5 +1,7 @@
 //! Columns of frames: the meaning of `tcp.syn`, `inner.ip.src` and `present(vlan)`, and their declaration by use.
 
+use crate::check::suggest::unknown_layer;
+use crate::check::view::FRAME_METAS;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
@@ -24,20 +26,6 @@ use crate::hir::{
 };
 use crate::nearest::nearest;
 use crate::source::Span;
-
-/// The engine's metadata of a frame: name, type, nullable.
-pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
-    ("flow", Meta::Flow, Type::Uint(64), false),
-    ("index", Meta::Index, Type::Uint(64), false),
-    ("is_icmp_error", Meta::IsIcmpError, Type::Bool, false),
-    ("is_intact", Meta::IsIntact, Type::Bool, false),
-    ("packet_id", Meta::CallId, Type::Uint(64), false),
-    ("packet_size", Meta::PacketSize, Type::Uint(64), false),
-    ("port", Meta::Port, Type::Text(None), false),
-    ("size", Meta::Size, Type::Size, false),
-    ("tunnel_depth", Meta::TunnelDepth, Type::Uint(64), false),
-    ("version", Meta::Version, Type::Uint(64), false),
-];
 
 /// Field names of other tools and standards, with the names used here.
 const OTHER_NAMES: [(&str, &str); 14] = [
@@ -413,7 +401,7 @@ impl Scope<'_, '_> {
 
     /// The metadata with this name, if available here.
     pub(super) fn meta(&self, name: &str) -> Option<(Meta, Type, bool)> {
-        let all = if self.is_packet() { METAS } else { super::view::METAS };
+        let all = if self.is_packet() { FRAME_METAS } else { super::view::METAS };
         let (_, meta, ty, nullable) = all.iter().find(|(known, ..)| *known == name)?;
         let is_here = match self.is_packet() {
             true => self.is_frame_here(),
@@ -557,27 +545,6 @@ fn hash_of(scope: &mut Scope<'_, '_>, layer: &str, fields: Vec<FieldRef>, span: 
         parts.push(frame_value(scope, found.into(), &format!("session_key({layer}) {nth}"), span)?);
     }
     Some(function(Function::Hash, parts, Type::Uint(64), false, span))
-}
-
-/// Reports a path whose first part is not a layer.
-pub(super) fn unknown_layer(cx: &mut Cx<'_>, path: &Path) {
-    let first = match path.segments.as_slice() {
-        [inner, name, ..] if inner.name == "inner" => name,
-        [name, ..] => name,
-        [] => return,
-    };
-    let message = format!("unknown protocol `{}`", first.name);
-    let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
-    let diagnostic = match nearest(&first.name, cx.formats.names()) {
-        Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
-        None if first.name.eq_ignore_ascii_case("old") => diagnostic.with_help(
-            "OLD is the expired or evicted row in ON TIMEOUT and ON EVICT; read other rows with SELECT",
-        ),
-        None => {
-            diagnostic.with_help("import the library's protocols: `IMPORT 'library/protocols/all.weft';`")
-        }
-    };
-    cx.report_missing(diagnostic);
 }
 
 /// Reads a frame field as a column of the element. It is not NULL if a condition has tested its layer.

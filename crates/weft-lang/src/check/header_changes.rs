@@ -1,6 +1,7 @@
 //! Checks PUSH, POP and CUT: valid encapsulations, the fields that a program sets, and reads of a frame after a change
 //! of its headers. Lowering checks the rules that depend on the ports of a chain.
 
+use crate::check::suggest::unknown_layer;
 use std::collections::BTreeSet;
 
 use weft_core::wire::{FieldId, Protocol, ProtocolId, Width, bits_max};
@@ -10,7 +11,7 @@ use super::expr::Environment;
 use super::scope::Scope;
 use super::walk::{each_expr, exprs_of};
 use super::wire::{may_be_absent, read_only_rule};
-use super::{Cx, all, frame};
+use super::{Cx, all};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::check::checked::Checked;
 use crate::check::suggest::with_nearest;
@@ -52,7 +53,7 @@ pub(super) fn pop(scope: &mut Scope<'_, '_>, to: bool, layer: Option<&Path>, spa
         return scope.cx.refuse(code::HEADER_CHANGE_MISMATCH, message, span, label, help);
     };
     let Some((found, _, rest)) = scope.cx.layer_of(&path.segments) else {
-        frame::unknown_layer(scope.cx, path);
+        unknown_layer(scope.cx, path);
         return None;
     };
     if !rest.is_empty() {
@@ -118,7 +119,7 @@ fn pushed_protocol(scope: &mut Scope<'_, '_>, name: &Ident) -> Option<ProtocolId
             }
         },
         None => {
-            frame::unknown_layer(scope.cx, &Path { segments: vec![name.clone()], span: name.span });
+            unknown_layer(scope.cx, &Path { segments: vec![name.clone()], span: name.span });
             None
         }
     }

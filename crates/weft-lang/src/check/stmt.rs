@@ -10,6 +10,7 @@ use crate::check::expr::Environment;
 use crate::check::header::header_name;
 use crate::check::named_ports::{NoPort, is_reserved};
 use crate::check::scope::Scope;
+use crate::check::suggest::unknown_layer;
 use crate::check::suggest::with_nearest;
 use crate::check::tree::constant;
 use crate::check::view::View;
@@ -247,7 +248,7 @@ fn named_place(scope: &mut Scope<'_, '_>, path: &ast::Path) -> Option<(AssignTar
             return match frame::frame_place(scope, path) {
                 Some(found) => found,
                 None => {
-                    frame::unknown_layer(scope.cx, path);
+                    unknown_layer(scope.cx, path);
                     None
                 }
             };

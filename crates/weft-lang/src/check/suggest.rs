@@ -5,7 +5,7 @@ use std::fmt::Display;
 use weft_core::Status;
 
 use super::Cx;
-use crate::ast::Ident;
+use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::nearest::nearest;
 
@@ -91,4 +91,25 @@ pub(super) fn article(ty: impl Display) -> String {
         _ if text.starts_with(['I', 'E', 'F']) => format!("an {text}"),
         _ => format!("a {text}"),
     }
+}
+
+/// Reports a path whose first part is not a layer.
+pub(super) fn unknown_layer(cx: &mut Cx<'_>, path: &Path) {
+    let first = match path.segments.as_slice() {
+        [inner, name, ..] if inner.name == "inner" => name,
+        [name, ..] => name,
+        [] => return,
+    };
+    let message = format!("unknown protocol `{}`", first.name);
+    let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
+    let diagnostic = match nearest(&first.name, cx.formats.names()) {
+        Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
+        None if first.name.eq_ignore_ascii_case("old") => diagnostic.with_help(
+            "OLD is the expired or evicted row in ON TIMEOUT and ON EVICT; read other rows with SELECT",
+        ),
+        None => {
+            diagnostic.with_help("import the library's protocols: `IMPORT 'library/protocols/all.weft';`")
+        }
+    };
+    cx.report_missing(diagnostic);
 }

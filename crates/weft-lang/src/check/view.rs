@@ -107,3 +107,20 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
 pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
     meta == Meta::Status
 }
+
+/// The engine's metadata of a frame: name, type, nullable.
+pub(crate) const FRAME_METAS: &[(&str, Meta, Type, bool)] = &[
+    ("flow", Meta::Flow, Type::Uint(64), false),
+    ("index", Meta::Index, Type::Uint(64), false),
+    ("is_icmp_error", Meta::IsIcmpError, Type::Bool, false),
+    ("is_intact", Meta::IsIntact, Type::Bool, false),
+    ("packet_id", Meta::CallId, Type::Uint(64), false),
+    ("packet_size", Meta::PacketSize, Type::Uint(64), false),
+    ("port", Meta::Port, Type::Text(None), false),
+    ("size", Meta::Size, Type::Size, false),
+    ("tunnel_depth", Meta::TunnelDepth, Type::Uint(64), false),
+    ("version", Meta::Version, Type::Uint(64), false),
+];
+
+/// The name of an expired or evicted row.
+pub(super) const OLD: &str = "OLD";

@@ -1,6 +1,7 @@
 //! One-sentence descriptions of the words of the language.
 
 use crate::check::frame;
+use crate::check::view::FRAME_METAS;
 use crate::check::view::METAS;
 use crate::parser::forms;
 
@@ -26,7 +27,7 @@ pub fn examples(keyword: &str) -> Vec<&'static str> {
 /// The engine's metadata of a tuple: name, type as written, description.
 pub fn metas() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     let is_new = |(name, ..): &&(&str, _, _, _)| !METAS.iter().any(|(known, ..)| known == name);
-    let known = METAS.iter().chain(frame::METAS.iter().filter(is_new)).map(|(name, _, ty, nullable)| {
+    let known = METAS.iter().chain(FRAME_METAS.iter().filter(is_new)).map(|(name, _, ty, nullable)| {
         let doc = META_DOCS.iter().find(|known| known.word == *name).map_or("", |known| known.doc);
         (*name, format!("{ty}{}", if *nullable { "?" } else { "" }), doc)
     });

@@ -1,5 +1,7 @@
 //! Binds the columns of a stage's element to fields, headers, metadata and expressions.
 
+use crate::check::suggest::unknown_layer;
+use crate::check::view::FRAME_METAS;
 use std::collections::BTreeSet;
 
 use weft_core::Type;
@@ -10,7 +12,7 @@ use crate::ast::{self, Ident, Stage, StageArg};
 use crate::check::checked::Checked;
 use crate::check::suggest::with_nearest;
 use crate::check::view::{METAS, View, is_nullable_in_response};
-use crate::check::{Cx, binding as expression, frame, header, walk};
+use crate::check::{Cx, binding as expression, header, walk};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Binding, Column, ColumnLocation, Direction, Expr, ExprKind, HandlerKind, Method};
 use crate::source::Span;
@@ -261,13 +263,13 @@ fn frame_binding(
         return None;
     };
     if let Some(name) = path.as_ident()
-        && let Some(&(_, meta, ty, nullable)) = frame::METAS.iter().find(|(known, ..)| *known == name.name)
+        && let Some(&(_, meta, ty, nullable)) = FRAME_METAS.iter().find(|(known, ..)| *known == name.name)
     {
         cx.check_declared(meta, path.span);
         return bound(cx, column, path.span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {
-        frame::unknown_layer(cx, path);
+        unknown_layer(cx, path);
         return None;
     };
     let found = found?;

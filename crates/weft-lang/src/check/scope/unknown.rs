@@ -2,12 +2,14 @@
 
 use super::{ColumnVisibility, Scope};
 use crate::ast::{Ident, Path};
-use crate::check::element::OLD;
+use crate::check::suggest::unknown_layer;
 use crate::check::suggest::{status_names, with_nearest};
 use crate::check::tree::with_length;
+use crate::check::view::FRAME_METAS;
 use crate::check::view::METAS;
+use crate::check::view::OLD;
 use crate::check::view::View;
-use crate::check::{Cx, frame, quoted_list};
+use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Direction, Element, Layer, Meta};
 use crate::nearest::nearest;
@@ -76,7 +78,7 @@ pub(super) fn unknown_path<T>(scope: &mut Scope<'_, '_>, path: &Path) -> Option<
         );
     }
     if scope.is_packet() && !scope.is_table(&path.segments[0].name) {
-        frame::unknown_layer(scope.cx, path);
+        unknown_layer(scope.cx, path);
         return None;
     }
     let (first, dotted) = (&path.segments[0], path.to_dotted());
@@ -237,8 +239,8 @@ fn report_elsewhere(scope: &mut Scope<'_, '_>, name: &Ident) -> bool {
             .at(name.span, "a variable, whose value is known at run time only")
             .with_label(var.span, "declared here")
             .with_help("use a literal or a parameter")
-    } else if scope.is_packet() && (METAS.iter().chain(frame::METAS)).any(|(known, ..)| *known == name.name) {
-        let names: Vec<&str> = frame::METAS.iter().map(|(known, ..)| *known).collect();
+    } else if scope.is_packet() && (METAS.iter().chain(FRAME_METAS)).any(|(known, ..)| *known == name.name) {
+        let names: Vec<&str> = FRAME_METAS.iter().map(|(known, ..)| *known).collect();
         diagnostic.at(name.span, "not available here").with_help(format!(
             "available in ON PACKET: {}, and header fields such as `ip.src`",
             names.join(", ")
@@ -282,7 +284,7 @@ fn visible_names(scope: &Scope<'_, '_>) -> Vec<String> {
         names.extend(scope.element.vars.iter().map(|var| var.name.as_str()));
     }
     names.extend(scope.element.params.iter().map(|param| param.name.as_str()));
-    let metas = METAS.iter().chain(frame::METAS).map(|(name, ..)| *name);
+    let metas = METAS.iter().chain(FRAME_METAS).map(|(name, ..)| *name);
     names.extend(metas.filter(|name| scope.meta(name).is_some()));
     let mut distinct: Vec<String> = Vec::new();
     for name in names {
