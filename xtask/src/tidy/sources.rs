@@ -268,10 +268,8 @@ mod tests {
             "// \"acl\"\nlet a = \"acl and more\";\n#[cfg(test)]\nlet b = \"acl\";",
         );
         assert!(named_elements(&free, &names).is_empty());
-        for (path, n_found) in
-            [("bench/elements/cases.rs", 0), ("bench/twins/acl.rs", 0), ("bench/rpc.rs", 1)]
-        {
-            let path = format!("crates/weft/src/{path}");
+        for (path, n_found) in [("elements/cases.rs", 0), ("twins/acl.rs", 0), ("rpc.rs", 1)] {
+            let path = format!("crates/weft-bench/src/{path}");
             assert_eq!(named_elements(&source(&path, "let a = \"acl\";"), &names).len(), n_found, "{path}");
         }
     }
