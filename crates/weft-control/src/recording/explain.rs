@@ -40,7 +40,7 @@ struct ValueChange {
 }
 
 impl Link {
-    /// The dropped packets as text, at most [`LISTED_MAX`].
+    /// The dropped packets as text; a long list is cut.
     pub fn drops_text(&self) -> String {
         listed(self)
     }

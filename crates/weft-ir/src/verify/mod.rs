@@ -30,7 +30,7 @@
 //!     value of its type, which is NULL only if the part allows NULL ([`Rule::Match`]).
 //! 17. Only the TIMEOUT of a table reads its expired row, and only [`Op::Column`], [`Op::ColumnIsNull`] and
 //!     [`Op::IsRow`] use that row ([`Rule::ExpiredRow`]).
-//! 18. [`Op::Derived`] reads only inputs derived from the message ([`InputLocation::is_derived`], [`Rule::Derived`]).
+//! 18. [`Op::Derived`] reads only inputs derived from the message (`InputLocation::is_derived`, [`Rule::Derived`]).
 //!
 //! [`verify_program`] also checks that a chain keeps its limits ([`Rule::Limit`]), and that the call's row has no gaps
 //! or overlaps ([`Rule::Layout`]).

@@ -11,14 +11,14 @@ use super::names::{self, Stage};
 use super::reshape::{self, Roots};
 use super::{LowerOptions, Lowering, Scope, lower_chain, places, wire};
 
-/// As [`lower_with_lines`] and [`lower_when`], for frames that a capture may have truncated: a frame may be shorter
+/// As [`lower_with_lines`](super::lower_with_lines) and [`lower_when`], for frames that a capture may have truncated: a frame may be shorter
 /// than its headers say. Only the parsers differ.
 ///
 /// # Errors
-/// As for [`lower`].
+/// As for [`lower`](super::lower()).
 ///
 /// # Panics
-/// As for [`lower_with_lines`].
+/// As for [`lower_with_lines`](super::lower_with_lines).
 pub fn lower_for_cut_frames(
     network: &Network,
     chain: usize,
@@ -37,7 +37,7 @@ pub fn lower_for_cut_frames(
 /// does not accept. None if the chain accepts all, or is not on frames; `chain` is an index into [`Network::chains`].
 ///
 /// # Errors
-/// As for [`lower`].
+/// As for [`lower`](super::lower()).
 ///
 /// # Panics
 /// The network has no such chain.
@@ -68,7 +68,7 @@ fn condition_of<'n>(
 /// the group has no key; `group` is an index into [`Network::groups`].
 ///
 /// # Errors
-/// As for [`lower`].
+/// As for [`lower`](super::lower()).
 ///
 /// # Panics
 /// The network has no such group.
@@ -103,7 +103,7 @@ pub type LoweredHeaders = (ChainProgram, Vec<u16>);
 /// [`Network::links`].
 ///
 /// # Errors
-/// As for [`lower`].
+/// As for [`lower`](super::lower()).
 ///
 /// # Panics
 /// The network has no such link.
