@@ -32,7 +32,8 @@ use weft_engine::stats::add_counters;
 /// Largest number of workers of a node.
 pub const WORKERS_MAX: usize = 256;
 
-/// The reason in [`Stats::refusals`](weft_engine::stats::Stats::refusals) for connections that found no file descriptor.
+/// The reason in [`Stats::refusals`](weft_engine::stats::Stats::refusals) for connections that found no file
+/// descriptor.
 pub const OUT_OF_DESCRIPTORS: &str = "out_of_descriptors";
 
 /// Configuration of a node.

@@ -11,7 +11,8 @@ use super::names::{self, Stage};
 use super::reshape::{self, Roots};
 use super::{LowerOptions, Lowering, Scope, lower_chain, places, wire};
 
-/// As [`lower_with_lines`](super::lower_with_lines) and [`lower_when`], for frames that a capture may have truncated: a frame may be shorter
+/// As [`lower_with_lines`](super::lower_with_lines) and [`lower_when`], for frames that a capture may have
+/// truncated: a frame may be shorter
 /// than its headers say. Only the parsers differ.
 ///
 /// # Errors
