@@ -45,6 +45,17 @@ impl Checked {
     pub fn network(&self) -> Option<&Network> {
         self.accepted.as_ref().map(|accepted| &accepted.network)
     }
+
+    /// Refuses the program if it may use more memory than `limit`, on one worker.
+    pub fn with_limit(mut self, limit: &MemoryLimit) -> Self {
+        if let Some(Accepted { network, lowered }) = &self.accepted
+            && let Err(refused) = limit.keep(network, lowered, 1)
+        {
+            self.accepted = None;
+            self.diagnostics.extend(refused);
+        }
+        self
+    }
 }
 
 /// Checks the program that starts with the file `root`, for a node that runs it with `workers` workers.
@@ -72,19 +83,6 @@ pub fn judge_all(
     diagnostics.extend(ports::check(network));
     let lowered = lowered.map_err(|refused| diagnostics.extend(refused)).ok();
     (lowered.filter(|_| !diagnostics.iter().any(Diagnostic::is_error)), diagnostics)
-}
-
-impl Checked {
-    /// Refuses the program if it may use more memory than `limit`, on one worker.
-    pub fn with_limit(mut self, limit: &MemoryLimit) -> Self {
-        if let Some(Accepted { network, lowered }) = &self.accepted
-            && let Err(refused) = limit.keep(network, lowered, 1)
-        {
-            self.accepted = None;
-            self.diagnostics.extend(refused);
-        }
-        self
-    }
 }
 
 /// The cause if a checked program does not compile: a listener's name without an address is the machine's fault.

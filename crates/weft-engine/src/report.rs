@@ -51,7 +51,7 @@ pub struct PortReport {
     pub config: PortConfig,
     /// Sum over the devices of all its queues.
     pub device: DeviceCounters,
-    /// Frames dropped because the most that may wait were waiting for the port already.
+    /// Frames dropped because as many as are allowed waited for the port already.
     pub full: u64,
     /// Frames dropped because the device is lost or down and a link declares this. Frames held by a link do not count.
     pub lost: u64,

@@ -13,8 +13,8 @@ use weft_lang::source::{SourceMap, Span};
 
 use crate::effects::{Unrepeatable, effects, repeats};
 use crate::lower::{
-    self, LowerOptions, LoweredHeaders, TooLong, lower_condition, lower_for_cut_frames, lower_group,
-    lower_headers, lower_when, lower_with_lines, queue_too_long,
+    LowerOptions, LoweredHeaders, TooLong, lower_condition, lower_for_cut_frames, lower_group, lower_headers,
+    lower_queue, lower_when, lower_with_lines,
 };
 
 /// All programs of a network.
@@ -98,26 +98,26 @@ pub fn judge(network: &Network, sources: &SourceMap, workers: usize) -> Result<L
         .collect();
     let headers: Vec<_> = (0..network.links.len()).map(|at| lower_headers(network, at, &options)).collect();
     refused.extend(headers.iter().flatten().filter_map(|lowered| lowered.as_ref().err()).flatten().cloned());
-    refused.extend(long_queues(network));
+    let mut queues = QueueJudge::default();
+    for queue in &network.queues {
+        queues.lower(queue, None);
+    }
+    let mut used = |queue: &hir::Queue| queues.lower(queue, Some(queue.span));
+    let link_queues: Vec<_> = network.links.iter().map(|link| used(&link.queue)).collect();
+    let call_links = network.call_links.iter().map(|link| used(&link.queue)).collect();
+    refused.extend(queues.refused);
     match calls {
         Ok((chains, routes)) if refused.is_empty() => {
             let chains = chains.into_iter().zip(conditions);
-            let links = network.links.iter().zip(headers);
+            let links = link_queues.into_iter().zip(headers);
             Ok(Lowered {
                 chains: chains.map(|(program, condition)| LoweredChain { program, condition }).collect(),
                 routes,
                 groups,
                 links: links
-                    .map(|(link, headers)| LoweredLink {
-                        headers: headers.and_then(Result::ok),
-                        queue: Arc::new(lower::queue(&link.queue)),
-                    })
+                    .map(|(queue, headers)| LoweredLink { headers: headers.and_then(Result::ok), queue })
                     .collect(),
-                call_links: network
-                    .call_links
-                    .iter()
-                    .map(|link| Arc::new(lower::queue(&link.queue)))
-                    .collect(),
+                call_links,
             })
         }
         _ => Err(refused),
@@ -171,21 +171,23 @@ impl ProgramSize {
     }
 }
 
-/// Finds handlers of queues with more than [`STEPS_MAX`] steps for a packet.
-fn long_queues(network: &Network) -> Vec<Diagnostic> {
-    let alone = network.queues.iter().map(|queue| (queue, None));
-    let on_ports = network.links.iter().map(|link| &link.queue);
-    let of_calls = network.call_links.iter().map(|link| &link.queue);
-    let used = on_ports.chain(of_calls).map(|queue: &hir::Queue| (queue, Some(queue.span)));
-    let mut known = Vec::new();
-    let mut refused = Vec::new();
-    for (queue, used) in alone.chain(used) {
-        for too_long in queue_too_long(queue) {
-            // Most links use a queue unchanged, so the same report would come twice.
-            if known.contains(&too_long) {
+/// Lowers queues, and refuses handlers with more than [`STEPS_MAX`] steps for a packet.
+#[derive(Default)]
+struct QueueJudge {
+    /// Most links use a queue unchanged, so the same report would come twice.
+    known: Vec<TooLong>,
+    refused: Vec<Diagnostic>,
+}
+
+impl QueueJudge {
+    /// Lowers a queue. `used` is where a link uses it.
+    fn lower(&mut self, queue: &hir::Queue, used: Option<Span>) -> Arc<QueueProgram> {
+        let (lowered, found) = lower_queue(queue);
+        for too_long in found {
+            if self.known.contains(&too_long) {
                 continue;
             }
-            known.push(too_long);
+            self.known.push(too_long);
             let TooLong { span, steps, is_all } = too_long;
             let steps = if is_all { format!("{steps} steps") } else { format!("{steps} steps and more") };
             let message = format!("this takes {steps} once it is compiled, and {STEPS_MAX} are the most");
@@ -193,13 +195,13 @@ fn long_queues(network: &Network) -> Vec<Diagnostic> {
                 "keep what is computed twice in a LET, or let an element of the chain compute it and MARK packets \
                  by it: the queue sees `p.class`",
             );
-            refused.push(match used {
+            self.refused.push(match used {
                 Some(used) => diagnostic.with_label(used, "used here"),
                 None => diagnostic,
             });
         }
+        Arc::new(lowered)
     }
-    refused
 }
 
 /// Finds elements after a retrying filter that would leave something twice. `programs` are those of the chains, in

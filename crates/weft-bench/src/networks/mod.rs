@@ -150,7 +150,7 @@ fn report_missing_seeds(done: u32, wanted: u32, console: &dyn Console) -> Result
     Ok(())
 }
 
-/// The senders of a name. Those that are not from the paper use other packet sizes.
+/// The senders of a name. Senders from outside of the paper use the packet sizes of `sizes`.
 fn sender(name: SenderName, sizes: &SenderSpec) -> SenderSpec {
     let of_today = |algorithm| SenderSpec {
         algorithm,

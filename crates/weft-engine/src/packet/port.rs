@@ -39,8 +39,7 @@ pub struct DeviceSettings {
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// The network namespace that it is moved to, a name or a path; `None`: it stays with the near
-    /// end.
+    /// The network namespace that it is moved to, a name or a path; `None`: it stays with the near end.
     pub namespace: Option<String>,
     /// Its address and prefix length.
     pub address: Option<(IpAddr, u8)>,

@@ -54,7 +54,8 @@ use handler::Statements;
 use locks::{Lock, lowered_handlers};
 use names::Stage;
 use oneof::Displaced;
-pub use queue::{TooLong, queue, queue_too_long};
+pub use queue::queue;
+pub(crate) use queue::{TooLong, lower_queue};
 use reshape::Roots;
 use weft_ir::{passes, size};
 

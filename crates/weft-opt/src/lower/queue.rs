@@ -28,42 +28,33 @@ const _: () = {
     assert!(lang::HEADERS_MAX <= ir::HEADERS_MAX && lang::COUNTED_MAX <= PartitionsBy::MAX);
 };
 
-/// Lowers a queue. [`weft_ir::queue::verify`] accepts the program, unless a part is too long: see [`queue_too_long`].
+/// Lowers a queue that [`judge`](crate::judge::judge) accepts.
 pub fn queue(queue: &hir::Queue) -> QueueProgram {
-    let mut fields = Vec::new();
-    let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
-    let levels = queue.levels.iter().map(|level| lower_level(level, &headers, &mut fields)).collect();
-    QueueProgram { name: queue.name.clone(), levels, fields }
+    lower_queue(queue).0
+}
+
+/// Lowers a queue, and returns also its parts with more than [`STEPS_MAX`] steps.
+/// [`weft_ir::queue::verify`] accepts the program if there are none.
+pub(crate) fn lower_queue(queue: &hir::Queue) -> (QueueProgram, Vec<TooLong>) {
+    let mut lowering = QueueLowering {
+        headers: queue.headers().iter().map(|header| header.name.as_str()).collect(),
+        fields: Vec::new(),
+        too_long: Vec::new(),
+    };
+    let levels = queue.levels.iter().map(|level| lowering.level(level)).collect();
+    let QueueLowering { fields, too_long, .. } = lowering;
+    (QueueProgram { name: queue.name.clone(), levels, fields }, too_long)
 }
 
 /// A handler, a key or a rank with too many steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
+pub(crate) struct TooLong {
     /// Its source.
     pub span: Span,
     /// Its number of steps, on all paths together; a lower bound if `is_all` is false.
     pub steps: usize,
     /// The lowering is complete.
     pub is_all: bool,
-}
-
-/// The parts of a queue with more than [`STEPS_MAX`] steps, which [`weft_ir::queue::verify`] would refuse.
-pub fn queue_too_long(queue: &hir::Queue) -> Vec<TooLong> {
-    let mut fields = Vec::new();
-    let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
-    let mut all = Vec::new();
-    for level in &queue.levels {
-        let key = level.partitions.as_ref().map(|(_, key)| key);
-        let ranked = level.least.as_ref().or(level.packet_rank.as_ref().map(|(rank, _)| rank));
-        for expr in key.into_iter().chain(ranked) {
-            all.extend(too_long(&Lowering::new(level, &headers, &mut fields).give(expr), expr.span));
-        }
-        for handler in &level.handlers {
-            let lowered = Lowering::new(level, &headers, &mut fields).handler(&handler.body);
-            all.extend(too_long(&lowered, handler.span));
-        }
-    }
-    all
 }
 
 /// Returns the fault of a handler or expression that needs more than [`STEPS_MAX`] steps, and otherwise None.
@@ -82,43 +73,68 @@ fn n_steps(steps: &[Step]) -> usize {
     steps.len() + inside.sum::<usize>()
 }
 
-/// Lowers a level of a queue: its partitions, order, limit and handlers. Appends the fields that it reads.
-fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) -> Level {
-    let mut handlers = Handlers::default();
-    if let Some((_, key)) = &level.partitions {
-        handlers.key = Some(Lowering::new(level, headers, fields).give(key));
-    }
-    let ranked = level.least.as_ref().or(level.packet_rank.as_ref().map(|(rank, _)| rank));
-    handlers.packet_rank = ranked.map(|rank| Lowering::new(level, headers, fields).give(rank));
-    for handler in &level.handlers {
-        let lowered = Lowering::new(level, headers, fields).handler(&handler.body);
-        match handler.moment {
-            Moment::Enqueue => handlers.enqueue = Some(lowered),
-            Moment::Activate => handlers.activate = Some(lowered),
-            Moment::Select => handlers.select = Some(lowered),
-            Moment::Dequeue => handlers.dequeue = Some(lowered),
-            Moment::Empty => handlers.empty = Some(lowered),
-            Moment::Every { interval_ns, each_partition } => {
-                handlers.every.push(Timer { interval_ns, each_partition, handler: lowered });
+/// The lowering of a queue.
+struct QueueLowering<'q> {
+    /// The headers that the queue reads, in order.
+    headers: Vec<&'q str>,
+    /// The header fields that its handlers read.
+    fields: Vec<Field>,
+    /// The parts that exceed the limit, so far.
+    too_long: Vec<TooLong>,
+}
+
+impl QueueLowering<'_> {
+    /// Lowers a level: its partitions, order, limit and handlers.
+    fn level(&mut self, level: &QueueLevel) -> Level {
+        let mut handlers = Handlers::default();
+        if let Some((_, key)) = &level.partitions {
+            handlers.key = Some(self.handler(level, key.span, |lowering| lowering.give(key)));
+        }
+        let ranked = level.least.as_ref().or(level.packet_rank.as_ref().map(|(rank, _)| rank));
+        handlers.packet_rank =
+            ranked.map(|rank| self.handler(level, rank.span, |lowering| lowering.give(rank)));
+        for handler in &level.handlers {
+            let lowered = self.handler(level, handler.span, |lowering| lowering.handler(&handler.body));
+            match handler.moment {
+                Moment::Enqueue => handlers.enqueue = Some(lowered),
+                Moment::Activate => handlers.activate = Some(lowered),
+                Moment::Select => handlers.select = Some(lowered),
+                Moment::Dequeue => handlers.dequeue = Some(lowered),
+                Moment::Empty => handlers.empty = Some(lowered),
+                Moment::Every { interval_ns, each_partition } => {
+                    handlers.every.push(Timer { interval_ns, each_partition, handler: lowered });
+                }
             }
         }
+        Level {
+            name: level.name.clone(),
+            partitions: match &level.partitions {
+                None => Partitions::One,
+                Some((QueuePartitions::Hash { n, ways }, _)) => Partitions::Hash { n: *n, ways: *ways },
+                Some((QueuePartitions::Index { n }, _)) => Partitions::Direct { n: *n },
+            },
+            vars: level.vars.iter().map(var).collect(),
+            partition_vars: level.partition_vars.iter().map(var).collect(),
+            order: Order { bits: order_bits(level, &handlers), by_least_packet: level.least.is_some() },
+            packets: match &level.packet_rank {
+                None => PacketOrder::Arrival,
+                Some((_, bits)) => PacketOrder::Rank { bits: *bits },
+            },
+            limit: limit(&level.limit),
+            handlers,
+        }
     }
-    Level {
-        name: level.name.clone(),
-        partitions: match &level.partitions {
-            None => Partitions::One,
-            Some((QueuePartitions::Hash { n, ways }, _)) => Partitions::Hash { n: *n, ways: *ways },
-            Some((QueuePartitions::Index { n }, _)) => Partitions::Direct { n: *n },
-        },
-        vars: level.vars.iter().map(var).collect(),
-        partition_vars: level.partition_vars.iter().map(var).collect(),
-        order: Order { bits: order_bits(level, &handlers), by_least_packet: level.least.is_some() },
-        packets: match &level.packet_rank {
-            None => PacketOrder::Arrival,
-            Some((_, bits)) => PacketOrder::Rank { bits: *bits },
-        },
-        limit: limit(&level.limit),
-        handlers,
+
+    /// Lowers a handler or expression of a level, and notes if it is too long.
+    fn handler(
+        &mut self,
+        level: &QueueLevel,
+        span: Span,
+        lower: impl FnOnce(Lowering<'_>) -> Handler,
+    ) -> Handler {
+        let lowered = lower(Lowering::new(level, &self.headers, &mut self.fields));
+        self.too_long.extend(too_long(&lowered, span));
+        lowered
     }
 }
 

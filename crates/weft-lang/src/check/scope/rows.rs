@@ -2,7 +2,7 @@
 
 use crate::hir::{Row, RowId, TableRef};
 
-/// The rows of a handler, and those that are visible at a point.
+/// The rows of a handler, and the rows visible at a point.
 #[derive(Debug, Default)]
 pub(in crate::check) struct Rows {
     all: Vec<Row>,
